@@ -27,26 +27,15 @@ def report_of(name, passed, *, claims=30):
     """A run of a system with many long claims, all of one verdict."""
     words = "a long measurement " * 12
     all_ = (Claim("all_inputs_right", "statement", words, words, passed),) * claims
-    return Report(
-        name,
-        {},
-        all_,
-        [],
-        ReportContent(
-            title=name, subtitle="what this run found in the end, " * 9, facts=[], sections=[]
-        ),
-        Path("runs") / name,
-    )
+    subtitle = "what this run found in the end, " * 9
+    content = ReportContent(title=name, subtitle=subtitle, facts=[], sections=[])
+    return Report(name, {}, all_, [], content, Path("runs") / name)
 
 
 def screen(capsys, monkeypatch, reports, width, broken=()):
     monkeypatch.setenv("COLUMNS", str(width))
-    show_final_screen(
-        reports,
-        dict.fromkeys(broken, "a reason\nand more " * 20),
-        Path("runs"),
-        Path("runs/index.html"),
-    )
+    reasons = dict.fromkeys(broken, "a reason\nand more " * 20)
+    show_final_screen(reports, reasons, Path("runs"), Path("runs/index.html"))
     return capsys.readouterr().out
 
 
@@ -55,27 +44,20 @@ def screen(capsys, monkeypatch, reports, width, broken=()):
 def test_the_closing_screen_has_at_most_forty_lines_whatever_was_found(
     capsys, monkeypatch, width, passed
 ):
-    out = screen(
-        capsys, monkeypatch, [report_of(name, passed) for name in SYSTEMS[:3]], width, SYSTEMS[3:]
-    )
+    reports = [report_of(name, passed) for name in SYSTEMS]
+    out = screen(capsys, monkeypatch, reports[:3], width, SYSTEMS[3:])
     assert out.count("\n") <= 40
     assert max(map(len, out.splitlines()[:-4])) <= width
-    out = screen(capsys, monkeypatch, [report_of(name, passed) for name in SYSTEMS], width)
-    assert out.count("\n") <= 40
+    assert screen(capsys, monkeypatch, reports, width).count("\n") <= 40
 
 
 def test_the_closing_screen_says_what_failed_before_what_is_undecided_and_where_to_look(
     capsys, monkeypatch
 ):
-    mixed = [
-        report_of("lookup", None, claims=2),
-        report_of("anatomy", False, claims=1),
-        report_of("sorting", True),
-    ]
-    out = screen(capsys, monkeypatch, mixed, 100)
-    assert out.index("✗ failed  anatomy, all inputs right") < out.index(
-        "? undecided  lookup, all inputs right"
-    )
+    mixed = [report_of("lookup", None, claims=2), report_of("anatomy", False, claims=1)]
+    out = screen(capsys, monkeypatch, [*mixed, report_of("sorting", True)], 100)
+    undecided = out.index("? undecided  lookup, all inputs right")
+    assert out.index("✗ failed  anatomy, all inputs right") < undecided
     assert "0 of 2 claims hold, 2 undecided" in out
     assert "A small decoder answers every input there is right: a long measurement" in out
     assert "attnlab open runs · attnlab trace runs/sorting cab" in out
@@ -83,9 +65,8 @@ def test_the_closing_screen_says_what_failed_before_what_is_undecided_and_where_
 
 
 def test_a_finding_whose_claim_failed_is_not_said(capsys, monkeypatch):
-    assert "A small decoder answers" not in screen(
-        capsys, monkeypatch, [report_of("sorting", False)], 100
-    )
+    out = screen(capsys, monkeypatch, [report_of("sorting", False)], 100)
+    assert "A small decoder answers" not in out
 
 
 def test_the_claim_that_tells_most_is_one_that_its_system_makes():
@@ -104,18 +85,24 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_phase_has_one_bar_that_fits_with_an_estimate_of_the_whole(monkeypatch, width):
+def console_of(monkeypatch, width):
+    """Write to a terminal of a width; return it, and the text so far without colors."""
     stream = Terminal()
     console = Console(file=stream, force_terminal=True, width=width, _environ={"TERM": "xterm"})
     monkeypatch.setattr(progress_module, "errors", lambda: console)
+    return console, lambda: re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_phase_has_one_bar_that_fits_with_an_estimate_of_the_whole(monkeypatch, width):
+    _, text = console_of(monkeypatch, width)
     with progress("1/5 lookup", left=lambda: 250.0) as observer:
         observer.stage("ordered facts, model 1 of 5")
         observer.step(
             3_000, 15_000, {"loss": 0.0073, "loss_low": 0.001, "loss_high": 0.1, "accuracy": 1.0}
         )
         observer.stage("looking inside")  # of which no steps are known
-    drawn = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()))
+    drawn = re.split(r"[\r\n]+", text())
     assert max(map(len, drawn)) <= width
     last = [line for line in drawn if line.strip()][-2:]
     assert last[0].startswith("1/5 lookup: looking inside")
@@ -162,9 +149,8 @@ def test_the_estimate_follows_the_pace_of_this_machine(monkeypatch):
 def test_the_estimate_of_two_at_once_is_that_of_the_last_to_end(monkeypatch):
     usual(monkeypatch, lookup=30, anatomy=10, sorting=5)
     now = [0.0]
-    estimate = Estimate(
-        ["lookup", "anatomy", "sorting"], full=False, num_processes=2, now=lambda: now[0]
-    )
+    names = ["lookup", "anatomy", "sorting"]
+    estimate = Estimate(names, full=False, num_processes=2, now=lambda: now[0])
     estimate.begin("lookup")
     estimate.begin("anatomy")
     assert estimate.left() == 30  # sorting follows anatomy
@@ -177,9 +163,7 @@ def test_the_estimate_of_two_at_once_is_that_of_the_last_to_end(monkeypatch):
 
 
 def test_two_bars_show_what_runs_at_once(monkeypatch):
-    stream = Terminal()
-    console = Console(file=stream, force_terminal=True, width=80, _environ={"TERM": "xterm"})
-    monkeypatch.setattr(progress_module, "errors", lambda: console)
+    console, text = console_of(monkeypatch, 80)
     with progress_of_many(left=lambda: 90.0) as show:
         one, other = show("1/3 lookup"), show("2/3 anatomy")
         other.stage("heads")
@@ -189,6 +173,5 @@ def test_two_bars_show_what_runs_at_once(monkeypatch):
         console.print("a line above")
         one.end()
         other.release()
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
-    assert re.search(r"1/3 lookup: bound facts\s+━.*\n2/3 anatomy: heads\s+━", text)
-    assert text.index("a line above") < text.index("it waits")
+    assert re.search(r"1/3 lookup: bound facts\s+━.*\n2/3 anatomy: heads\s+━", text())
+    assert text().index("a line above") < text().index("it waits")

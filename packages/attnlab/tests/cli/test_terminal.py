@@ -1,13 +1,19 @@
 """Text from files in the terminal: of whatever stands in a label, a word, a claim or a path it
 obeys nothing."""
 
+import io
 import json
 import re
 import shutil
 
 import pytest
+from rich.console import Console
 
 from attnlab.cli import main, terminal
+from attnlab.cli.answers import _shaded, show_trace, show_weights
+from attnlab.cli.site_facts import HeadFacts, WeightFacts
+from attnlab.look.trace import HeadTrace, Step, Trace
+from tests.sampling import sampled
 
 ESCAPES = {
     "ESC": "\x1b[2J\x1b[31m",
@@ -18,6 +24,7 @@ ESCAPES = {
     "backspace": "\b\b\b",
     "line separator": "\u2028attnlab: fine",
 }
+EVIL = sampled(["".join(ESCAPES.values()), *ESCAPES.values()], 1)
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 FORGED = "\nattnlab: every claim holds"
 
@@ -25,21 +32,7 @@ FORGED = "\nattnlab: every claim holds"
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
     folder = tmp_path_factory.mktemp("work") / "runs" / "good"
-    assert (
-        main(
-            [
-                "run",
-                "sorting",
-                "--quiet",
-                "--out",
-                str(folder),
-                "--set",
-                "steps=20",
-                "evaluate_every=10",
-            ]
-        )
-        == 1
-    )
+    assert main(f"run sorting -q --out {folder} --set steps=20 evaluate_every=10".split()) == 1
     return folder
 
 
@@ -63,7 +56,7 @@ def check_harmless(text):
     assert FORGED not in text
 
 
-@pytest.mark.parametrize("evil", ESCAPES.values(), ids=ESCAPES)
+@pytest.mark.parametrize("evil", EVIL, ids=ascii)
 def test_no_text_of_a_runs_files_commands_the_terminal(capsys, good, tmp_path, evil):
     evil += FORGED
     folder = shutil.copytree(good, tmp_path / ("r" + evil.replace("/", "")))
@@ -92,10 +85,6 @@ def test_no_text_of_a_runs_files_commands_the_terminal(capsys, good, tmp_path, e
 
 @pytest.mark.parametrize("evil", ESCAPES.values(), ids=ESCAPES)
 def test_no_label_or_word_of_a_model_commands_the_terminal(capsys, evil):
-    from attnlab.cli.answers import show_trace, show_weights
-    from attnlab.cli.site_facts import HeadFacts, WeightFacts
-    from attnlab.look.trace import HeadTrace, Step, Trace
-
     words = [f"{name}{evil}{FORGED}" for name in ("a", "b")]
     head = HeadTrace(f"layers.0.{words[0]}.weights", 0, ((1.0, 0.0), (0.5, 0.5)))
     step = Step(None, tuple(words), (0.25, 0.75), words[1], expected=words[0])
@@ -122,12 +111,6 @@ def test_what_a_terminal_would_obey_is_shown(capsys):
 
 @pytest.mark.parametrize("colours", ["standard", "256", "truecolor", None])
 def test_a_larger_weight_looks_larger_with_any_colours_and_on_any_ground(colours):
-    import io
-
-    from rich.console import Console
-
-    from attnlab.cli.answers import _shaded
-
     stream = io.StringIO()
     console = Console(
         file=stream, force_terminal=colours is not None, color_system=colours, _environ={}
@@ -135,8 +118,7 @@ def test_a_larger_weight_looks_larger_with_any_colours_and_on_any_ground(colours
     for weight in (0.0, 0.1, 0.3, 0.6, 1.0):
         console.print(_shaded(weight))
     written = stream.getvalue()
-    assert (
-        re.search(r"\x1b\[[\d;]*(4[0-8]|10[0-7])[m;]", written) is None
-    )  # the ground is left as it is
+    # the ground is left as it is
+    assert re.search(r"\x1b\[[\d;]*(4[0-8]|10[0-7])[m;]", written) is None
     plain = re.sub(r"\x1b\[[\d;]*m", "", written)
     assert plain.split("\n")[:-1] == ["0.00 ", "0.10▁", "0.30▂", "0.60▅", "1.00█"]

@@ -16,13 +16,9 @@ from attnlab.look.corpus import Corpus, CorpusSearch, search_corpus
 from attnlab.look.long_text import Document, summarize_document
 
 TINY = {
-    "steps": "20",
-    "evaluate_every": "10",
-    "letters": "3",
-    "length": "3",
-    "d_model": "4",
+    "steps": "20", "evaluate_every": "10", "letters": "3", "length": "3", "d_model": "4",
     "d_ff": "4",
-}
+}  # fmt: skip
 KINDS = {
     "run": Report,
     "population": Population,
@@ -64,13 +60,8 @@ def test_a_member_of_a_population_is_a_run(folders):
 
 def test_a_hyper_parameter_search_opens_without_optuna(monkeypatch, tmp_path):
     pytest.importorskip("optuna")
-    attnlab.tune(
-        "sorting",
-        trials=2,
-        seeds=[0],
-        out=tmp_path,
-        settings={"learning_rate": "1e-4..1e-2", **TINY},
-    )
+    space = {"learning_rate": "1e-4..1e-2", **TINY}
+    attnlab.tune("sorting", trials=2, seeds=[0], out=tmp_path, settings=space)
     assert type(attnlab.open(tmp_path)) is Search
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert len(attnlab.open(tmp_path).trials) == 2

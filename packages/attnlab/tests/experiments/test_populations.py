@@ -10,7 +10,6 @@ import attnlab
 from attnlab.core.stats import share_interval
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.population import (
-    fit,
     heads_sections,
     is_member,
     is_population,
@@ -18,26 +17,20 @@ from attnlab.experiments.population import (
     open_run,
     population_claims,
 )
-from attnlab.experiments.population.population_claims import (
-    largest_difference_from_alone,
-)
+from attnlab.experiments.population.population_claims import largest_difference_from_alone
 from attnlab.experiments.population.population_heads import record_heads
 from attnlab.experiments.registry import find
-from attnlab.experiments.sorting import SortingConfig, sorter
+from attnlab.experiments.sorting import SortingConfig
+from attnlab.experiments.sorting import sorter as sorting
+from attnlab.train.observer import Silent
 
 QUICK = {"recipe": "fast", "steps": 400, "evaluate_every": 100, "layout": "vmap"}
 TINY = {"steps": 20, "evaluate_every": 10, "layout": "vmap"}
 
 
-class Watching:
+class Watching(Silent):
     def __init__(self):
         self.seen = []
-
-    def stage(self, name):
-        pass
-
-    def tell(self, sentence):
-        pass
 
     def step(self, step, steps, figures):
         self.seen.append((step, figures))
@@ -75,6 +68,9 @@ def test_a_population_says_how_many_solve_the_task_with_an_interval(learned):
     assert {*learned.solved_at} <= {None, 100, 200, 300, 400}
     assert str(learned).startswith(f"sorting: {solved} of 10 solved, ")
     assert learned.seeds == tuple(range(5, 15))
+    assert learned.passed, learned.report
+    names = {"most_seeds_solve_it", "none_broke", "as_if_alone"}
+    assert {each.name for each in learned.report.claims} == names
 
 
 def test_who_watches_is_told_the_share_solved_so_far(watched):
@@ -97,23 +93,16 @@ def test_who_is_solved_answers_all_inputs_right(learned):
         assert right.passed == (step is not None)
 
 
-def test_the_claims_of_a_population_hold(learned):
-    assert learned.passed, learned.report
-    assert {each.name for each in learned.report.claims} == {
-        "most_seeds_solve_it", "none_broke", "as_if_alone"
-    }  # fmt: skip
-
-
 def test_a_population_that_learned_nothing_fails_its_claim(begun):
     assert not claim(begun, "most_seeds_solve_it").passed
     assert claim(begun, "as_if_alone").passed
 
 
 def test_members_that_learn_from_a_neighbours_data_are_caught(monkeypatch):
-    whole = sorter.make_draw
+    whole = sorting.make_draw
     with monkeypatch.context() as planted:
         planted.setattr(
-            sorter, "make_draw", lambda task, size, seed, *rest: whole(task, size, seed ^ 1, *rest)
+            sorting, "make_draw", lambda task, size, seed, *rest: whole(task, size, seed ^ 1, *rest)
         )
         population = attnlab.train_population("sorting", range(2), **QUICK | {"steps": 100})
     assert largest_difference_from_alone(population, [0, 1])[1] > 100 * population_claims._TOLERANCE
@@ -135,7 +124,7 @@ def test_the_weights_of_each_member_are_those_of_its_best_evaluation(learned):
 
 def break_seed(monkeypatch, seed, step):
     """Let a member's batch hold NaN at one step."""
-    whole = sorter.make_draw
+    whole = sorting.make_draw
 
     def broken(task, batch_size, own, *rest):
         draw = whole(task, batch_size, own, *rest)
@@ -149,24 +138,22 @@ def break_seed(monkeypatch, seed, step):
 
         return drawn
 
-    monkeypatch.setattr(sorter, "make_draw", broken)
+    monkeypatch.setattr(sorting, "make_draw", broken)
 
 
 def test_a_member_that_breaks_is_named_and_disturbs_nobody(monkeypatch, tmp_path):
-    alone = attnlab.train_population("sorting", range(3), **QUICK | {"steps": 200})
-    break_seed(monkeypatch, 1, 130)
-    population = attnlab.train_population(
-        "sorting", range(3), out=tmp_path / "run", **QUICK | {"steps": 200}
-    )
+    how = {**QUICK, "steps": 80, "evaluate_every": 40}
+    alone = attnlab.train_population("sorting", range(3), **how)
+    break_seed(monkeypatch, 1, 60)
+    population = attnlab.train_population("sorting", range(3), out=tmp_path / "run", **how)
     assert list(population.faults) == ["1"]
-    assert population.faults["1"].startswith("at step 131 (loss nan")
+    assert population.faults["1"].startswith("at step 61 (loss nan")
     assert not claim(population, "none_broke").passed
     assert claim(population, "as_if_alone").passed
-    torch.testing.assert_close(
-        population.table("domain_loss")[[0, 2]], alone.table("domain_loss")[[0, 2]]
-    )
+    found, expected = (each.table("domain_loss")[[0, 2]] for each in (population, alone))
+    torch.testing.assert_close(found, expected)
     with pytest.raises(
-        CouldNotRun, match=r"the training of seed 1 was no longer finite at step 131"
+        CouldNotRun, match=r"the training of seed 1 was no longer finite at step 61"
     ):
         attnlab.open(tmp_path / "run" / "1")
     assert "Diverged members" in population.html()
@@ -176,24 +163,14 @@ def test_a_member_that_breaks_is_named_and_disturbs_nobody(monkeypatch, tmp_path
 @pytest.mark.slow
 def test_when_the_last_that_still_learns_breaks_the_others_are_kept(monkeypatch, tmp_path):
     """Everyone else had enough by then, so nobody's loss stands at the last mark."""
-    how = {
-        "recipe": "fast",
-        "steps": 500,
-        "evaluate_every": 50,
-        "stop_when_solved": True,
-        "layout": "vmap",
-    }
+    how = {**QUICK, "steps": 500, "evaluate_every": 50, "stop_when_solved": True}
     alone = attnlab.train_population("sorting", (0, 2), **how)
     first, last = alone.solved_at
     assert first < last
     break_seed(monkeypatch, 2, last - 20)
     population = attnlab.train_population("sorting", (0, 2), out=tmp_path / "run", **how)
     assert list(population.faults) == ["2"]
-    fan = next(
-        each
-        for each in population.report.content.sections
-        if getattr(each, "figure", None) == "loss-fan"
-    )
+    fan = population.report.content.section("Loss")
     assert fan.series[0].y[-1] is None
     assert None not in fan.series[0].y[:-1]
     for name, value in alone.weights.items():
@@ -210,7 +187,7 @@ def test_an_opened_population_is_the_one_that_was_saved(learned, tmp_path):
     assert opened.report.claims == learned.report.claims
 
 
-def test_a_member_opens_as_an_ordinary_run(learned):
+def test_a_member_opens_as_an_ordinary_run(learned, tmp_path):
     path = learned.folder / "9"
     assert is_population(learned.folder)
     assert is_member(path)
@@ -228,11 +205,8 @@ def test_a_member_opens_as_an_ordinary_run(learned):
     assert torch.equal(model(prompt), report.model(prompt))
     with pytest.raises(WrongUsage, match="no member '99'; it has the seeds 5 to 14"):
         attnlab.open(learned.folder / "99")
-
-
-def test_a_member_saved_as_a_run_of_its_own_opens_from_there(learned, tmp_path):
-    opened = attnlab.open(learned.member(7).save(tmp_path / "7"))
-    assert opened.content.facts == learned.member(7).content.facts
+    saved = attnlab.open(learned.member(7).save(tmp_path / "7"))  # as a run of its own
+    assert saved.content.facts == learned.member(7).content.facts
 
 
 def test_the_table_has_a_line_for_each_seed_and_step(learned):
@@ -253,16 +227,14 @@ def test_the_folder_is_an_ordinary_run_too(learned):
     assert {"success.png", "loss-fan.svg", "heads.png", "agreement.png"} <= report.figures.keys()
 
 
-@pytest.mark.parametrize("name", ["population.safetensors", "history.safetensors"])
-def test_a_damaged_file_is_one_sentence(learned, tmp_path, name):
+def test_damaged_or_missing_members_are_one_sentence(learned, tmp_path):
     folder = learned.save(tmp_path / "run")
-    (folder / name).write_bytes((folder / name).read_bytes()[:100])
-    with pytest.raises(CouldNotRun, match=name):
-        attnlab.open(folder)
-
-
-def test_members_that_are_not_there_are_noticed(learned, tmp_path):
-    folder = learned.save(tmp_path / "run")
+    for name in ("population.safetensors", "history.safetensors"):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(whole[:100])
+        with pytest.raises(CouldNotRun, match=name):
+            attnlab.open(folder)
+        (folder / name).write_bytes(whole)
     config = json.loads((folder / "config.json").read_text())
     config["population"]["seeds"].append(99)
     (folder / "config.json").write_text(json.dumps(config))
@@ -270,24 +242,23 @@ def test_members_that_are_not_there_are_noticed(learned, tmp_path):
         attnlab.open(folder)
 
 
-def test_an_ordinary_run_is_no_population(tmp_path):
-    attnlab.run("sorting", out=tmp_path / "one", steps=20, evaluate_every=10)
+def test_an_ordinary_run_is_no_population(sorter, tmp_path):
     with pytest.raises(CouldNotRun, match="a run of one seed, not a population"):
-        open_population(tmp_path / "one")
+        open_population(sorter)
     with pytest.raises(CouldNotRun, match="not a run folder"):
         open_population(tmp_path / "none")
 
 
 def test_members_may_end_as_soon_as_they_can_do_the_task(learned):
-    ended = attnlab.train_population("sorting", range(5, 15), stop_when_solved=True, **QUICK)
-    assert ended.solved_at == learned.solved_at
-    assert ended.history.ends == list(learned.solved_at)
-    assert ended.trained(4).best_step == learned.solved_at[4]
+    ended = attnlab.train_population("sorting", range(5, 9), stop_when_solved=True, **QUICK)
+    assert ended.solved_at == learned.solved_at[:4]
+    assert ended.history.ends == list(ended.solved_at)
+    solved = next(index for index, step in enumerate(ended.solved_at) if step is not None)
+    assert ended.trained(solved).best_step == ended.solved_at[solved]
 
 
-@pytest.mark.parametrize(
-    ("seeds", "message"),
-    [
+def test_seeds_that_make_no_sense_are_refused():
+    for seeds, message in (
         ([], "at least one seed; got none"),
         ([1, 2, 1], "seed 1 was given twice"),
         ([-1], "an integer from 0 to"),
@@ -296,43 +267,14 @@ def test_members_may_end_as_soon_as_they_can_do_the_task(learned):
         (64, r"a range or a list of integers, such as range\(64\); got 64"),
         ("64", "a range or a list of integers"),
         (range(10**9), "at most 1,000,000 members; got 1,000,000,000"),
-    ],
-)
-def test_seeds_that_make_no_sense_are_refused(seeds, message):
-    with pytest.raises(WrongUsage, match=message):
-        attnlab.train_population("sorting", seeds, **TINY)
-
-
-def test_what_trains_no_model_of_its_own_says_so():
-    with pytest.raises(
-        WrongUsage, match=r"anatomy has no model to train for many seeds.*; these have: .*sorting"
     ):
-        attnlab.train_population("anatomy", range(2))
-    with pytest.raises(WrongUsage, match="did you mean 'sorting'"):
-        attnlab.train_population("sortin", range(2))
+        with pytest.raises(WrongUsage, match=message):
+            attnlab.train_population("sorting", seeds, **TINY)
 
 
-def test_more_members_than_the_memory_holds_are_refused_before_any_is_made(monkeypatch):
-    monkeypatch.setattr(fit, "free_memory", lambda: 10**9)
-    with pytest.raises(
-        CouldNotRun,
-        match=r"100,000 members of this model need about .* GB, and 1\.0 GB are free here",
-    ):
-        attnlab.train_population("sorting", range(100_000), **TINY)
-
-
-def test_one_seed_is_a_population_too(tmp_path):
-    population = attnlab.train_population(
-        "sorting", [7], out=tmp_path / "one", **TINY | {"layout": "auto"}
-    )
-    assert len(population) == 1
-    assert population.member(7).config["seed"] == 7
-
-
-def test_every_member_broken_is_an_error_with_its_step(monkeypatch, tmp_path):
-    break_seed(monkeypatch, 0, 3)
-    with pytest.raises(CouldNotRun, match="no longer finite at step 4"):
-        attnlab.train_population("sorting", [0], **TINY)
+def test_one_seed_is_a_population_too():
+    population = attnlab.train_population("sorting", [7], **TINY | {"layout": "auto"})
+    assert [population.member(7).config["seed"], len(population)] == [7, 1]
 
 
 def test_the_middle_member_is_typical_and_the_furthest_is_odd(learned):
@@ -348,70 +290,53 @@ def test_a_head_that_looks_at_the_next_letter_has_all_its_weight_there():
     task = SortingConfig().sequence_task()
     rows = task.rows(task.parse("cab").unsqueeze(0))
     weights = torch.zeros(1, 2, 6, 6)
-    for query, key in (
-        (3, 1),
-        (4, 2),
-        (5, 0),
-    ):  # SEP is followed by the a at place 1, that by the b, that by the c
+    # SEP is followed by the a at place 1, that by the b, that by the c
+    for query, key in ((3, 1), (4, 2), (5, 0)):
         weights[0, 0, query, key] = 1.0
     weights[0, 1] = torch.ones(6, 6).tril() / torch.arange(1, 7).unsqueeze(1)
-    one, even = sorter.weight_on_next(weights, rows, task).tolist()
+    one, even = sorting.weight_on_next(weights, rows, task).tolist()
     assert one == 1.0
     assert even == pytest.approx((1 / 4 + 1 / 5 + 1 / 6) / 3)
 
 
 def test_a_recipe_fills_in_what_a_config_leaves_open():
-    source, fast = SortingConfig().train_config(), SortingConfig(recipe="fast").train_config()
-    assert (source.steps, source.learning_rate, source.weight_decay, source.warmup_steps) == (
-        15_000,
-        1e-3,
-        0.01,
-        500,
-    )
-    assert (fast.steps, fast.learning_rate, fast.weight_decay, fast.warmup_steps) == (
-        2_000,
-        3e-2,
-        0.1,
-        200,
-    )
+    names = ("steps", "learning_rate", "weight_decay", "warmup_steps")
+    for recipe, expected in (
+        ({}, (15_000, 1e-3, 0.01, 500)),
+        ({"recipe": "fast"}, (2_000, 3e-2, 0.1, 200)),
+    ):
+        config = SortingConfig(**recipe).train_config()
+        assert tuple(getattr(config, name) for name in names) == expected
     assert SortingConfig(recipe="fast", steps=100, learning_rate=1e-2).train_config().steps == 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("projections", ["gated", "strict", "dense"])
 def test_the_fast_recipe_solves_sorting_for_nearly_every_seed(projections):
-    assert (
-        attnlab.train_population(
-            "sorting", range(64), recipe="fast", projections=projections
-        ).success.low
-        > 0.9
-    )
+    how = {"recipe": "fast", "projections": projections}
+    assert attnlab.train_population("sorting", range(64), **how).success.low > 0.9
 
 
-def section(population, title):
-    return next(each for each in population.report.content.sections if each.title == title)
-
-
-@pytest.mark.parametrize("name", ["sorting", "lookup", "sentiment", "handmade"])
-def test_every_experiment_says_what_is_learned_and_when_it_counts(name):
-    found = find(name)
-    goal = found.experiment.describe_problem(found.config_class())
-    assert goal.task
-    assert goal.solved
-    assert goal.loss == ("mean squared error" if name == "handmade" else "loss (nats)")
+def test_every_experiment_says_what_is_learned_and_when_it_counts():
+    for name in ("sorting", "lookup", "sentiment", "handmade"):
+        found = find(name)
+        goal = found.experiment.describe_problem(found.config_class())
+        assert goal.task
+        assert goal.solved
+        assert goal.loss == ("mean squared error" if name == "handmade" else "loss (nats)")
 
 
 def test_what_solved_means_stands_at_the_head_of_the_report_and_beside_the_success(learned):
     assert learned.report.content.sections[0].text == (
         "Sort 3 letters from a to c. Solved means: all 27 inputs answered right at one evaluation."
     )
-    assert "all 27 inputs answered right" in section(learned, "Success rate").caption
+    assert "all 27 inputs answered right" in learned.report.content.section("Success rate").caption
     assert "all 27 inputs answered right" in claim(learned, "most_seeds_solve_it").statement
-    assert section(learned, "Success rate").from_zero
+    assert learned.report.content.section("Success rate").from_zero
 
 
 def test_a_fan_has_one_median_and_two_named_bands(learned):
-    (median,) = section(learned, "Loss").series
+    (median,) = learned.report.content.section("Loss").series
     assert median.name == "median"
     assert [band.name for band in median.bands] == ["nine in ten members", "the middle half"]
     wide, narrow = median.bands
@@ -423,11 +348,11 @@ def test_a_fan_has_one_median_and_two_named_bands(learned):
 
 def test_the_loss_is_called_what_it_is():
     population = attnlab.train_population("handmade", range(2), steps=100)
-    assert section(population, "Loss").y_label == "mean squared error"
+    assert population.report.content.section("Loss").y_label == "mean squared error"
 
 
 def test_what_may_not_be_looked_at_is_blank_and_never_a_weight_of_zero(learned):
-    (first, *_) = section(learned, "Where heads look, over all seeds").choices
+    (first, *_) = learned.report.content.section("Where heads look, over all seeds").choices
     assert first.label == "Layer 0: groups"
     rows = first.maps[0].rows
     assert [[value is None for value in row] for row in rows] == [
@@ -438,7 +363,7 @@ def test_what_may_not_be_looked_at_is_blank_and_never_a_weight_of_zero(learned):
 
 def test_padding_is_left_out_of_the_pictures_of_heads():
     population = attnlab.train_population("lookup", range(2), samples=1_000, epochs=1, part="fixed")
-    choices = section(population, "Where heads look, over all seeds").choices
+    choices = population.report.content.section("Where heads look, over all seeds").choices
     first, cross = choices[0].maps[0], choices[-1].maps[0]
     assert first.row_labels == first.column_labels == [f"word {number}" for number in range(1, 6)]
     assert cross.row_labels == ["start", "answer"]
@@ -446,7 +371,7 @@ def test_padding_is_left_out_of_the_pictures_of_heads():
 
 
 def test_a_question_gets_a_sentence_that_answers_it(learned):
-    answer = section(learned, "Do seeds agree?").caption.split("\n\n")[0]
+    answer = learned.report.content.section("Do seeds agree?").caption.split("\n\n")[0]
     assert re.fullmatch(
         r"Layer 0: (Yes, nearly|In part|Hardly|No, no more than chance): paired by what they do, "
         r"their heads are 0\.\d\d apart, shuffled heads 0\.\d\d\.",

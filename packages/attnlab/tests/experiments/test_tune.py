@@ -22,11 +22,12 @@ from attnlab.experiments.sweeps.unit import Failure, Member, Result
 from attnlab.experiments.tune import open_search, tune
 from attnlab.experiments.tune.report import make_content
 from attnlab.experiments.tune.study import distribution, is_log, readable
+from attnlab.train.observer import Silent
 
 pytest.importorskip("optuna", reason="searches need it; pip install 'attnlab[optuna]'")
 
 CONFIG = find("sorting").config_class
-SPACE = {"learning_rate": "1e-4..1e-1", "rank": "1..3", "steps": "20", "evaluate_every": "10"}
+SPACE = {"learning_rate": "1e-4..1e-1", "rank": "1..3", "steps": "10", "evaluate_every": "5"}
 HOW = {"seeds": range(2), "trials": 7, "layout": "vmap"}
 
 
@@ -71,9 +72,8 @@ def test_a_proposal_has_no_more_digits_than_a_person_would_type_and_stays_inside
     assert readable(axis, 1e-4) == 1e-4
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
+def test_a_mistyped_space_gets_a_sentence():
+    for settings, sentence in (
         ({}, "tune needs a setting to search"),
         ({"rank": "2"}, "tune needs a setting to search"),
         ({"rank": "3..1"}, "a range to search goes upwards"),
@@ -81,11 +81,9 @@ def test_a_proposal_has_no_more_digits_than_a_person_would_type_and_stays_inside
         ({"learning_rate": "1e-4..fast"}, "learning_rate must be a number"),
         ({"lerning_rate": "1e-4..1e-1"}, "did you mean 'learning_rate'"),
         ({"rank": "1..3", "num_heads": "4"}, "d_model must be a multiple of num_heads"),
-    ],
-)
-def test_a_mistyped_space_gets_a_sentence(settings, sentence):
-    with pytest.raises(WrongUsage, match=sentence):
-        tune("sorting", settings=settings)
+    ):
+        with pytest.raises(WrongUsage, match=sentence):
+            tune("sorting", settings=settings)
 
 
 def test_more_seeds_win_and_of_equals_the_smaller_loss():
@@ -140,31 +138,50 @@ class Stopping(Engine):
         return super().compute(units, observer)
 
 
-@pytest.mark.parametrize("call", [1, 2])
-def test_a_search_that_was_stopped_goes_on_to_the_same_trials(call, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "make_engine", lambda where: Stopping(call))
+class Elsewhere(Stopping):
+    words = "in 2 processes"
+
+
+def test_a_search_that_was_stopped_goes_on_to_the_same_trials(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "make_engine", lambda where: Elsewhere(2))
     with pytest.raises(KeyboardInterrupt):
         tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
-    told = 5 * (call - 1)
-    assert len(json.loads((tmp_path / "s" / "trials.json").read_text())) == min(5 * call, 7)
-    assert (tmp_path / "s" / "table.csv").exists() == (told > 0)
+    assert len(json.loads((tmp_path / "s" / "trials.json").read_text())) == 7
+    assert (tmp_path / "s" / "table.csv").exists()
     monkeypatch.undo()
-    found = tune("sorting", out=tmp_path / "s", resume=True)
+    seen = []
+
+    class Watching(Silent):
+        def step(self, step, steps, figures):
+            seen.append((step, steps))
+
+    found = resume(tmp_path / "s", observer=Watching())
+    assert seen[-1] == (14, 14)
     assert found.rows() == whole.rows()
-    assert found.trials == whole.trials
-    assert open_search(tmp_path / "s").trials == whole.trials
+    assert open_search(tmp_path / "s").trials == found.trials
+    computed = [trial.computed for trial in found.trials]
+    assert computed == ["in 2 processes"] * 5 + ["in this process"] * 2
+    assert "in 2 processes, " in dict(found.report.content.facts)["computed"]
+    assert "Solved means: all 27 inputs" in found.report.content.sections[0].text
 
 
 def test_values_that_do_not_go_together_are_a_trial_with_a_reason():
-    found = tune(
-        "sorting", settings={"num_heads": "2,4", "steps": "4", "evaluate_every": "2"}, **HOW
-    )
+    settings = {"num_heads": "2,4", "steps": "4", "evaluate_every": "2"}
+    found = tune("sorting", settings=settings, **HOW)
     refused = [trial for trial in found.trials if trial.refusal]
     assert refused
     assert all("d_model must be a multiple of num_heads" in trial.refusal for trial in refused)
     assert {trial.fields["num_heads"] for trial in found.trials if not trial.refusal} == {2}
     assert found.best.fields == {"num_heads": 2}
     assert found.report.passed
+
+
+def test_a_setting_that_is_proposed_twice_at_once_is_trained_twice_with_one_outcome():
+    settings = {"rank": "1,2", "steps": "4", "evaluate_every": "2"}
+    search = tune("sorting", trials=3, seeds=[0], settings=settings)
+    losses = {(trial.fields["rank"], trial.loss) for trial in search.trials}
+    assert len(search.trials) == 3
+    assert len(losses) == len({rank for rank, _ in losses})
 
 
 class Failing(Engine):
@@ -179,18 +196,6 @@ class Failing(Engine):
                 yield Failure(part.number, CouldNotRun("too little memory."))
             else:
                 yield unit.compute(part)
-
-
-def test_a_setting_that_is_proposed_twice_at_once_is_trained_twice_with_one_outcome():
-    search = tune(
-        "sorting",
-        trials=3,
-        seeds=[0],
-        settings={"rank": "1,2", "steps": "4", "evaluate_every": "2"},
-    )
-    losses = {(trial.fields["rank"], trial.loss) for trial in search.trials}
-    assert len(search.trials) == 3
-    assert len(losses) == len({rank for rank, _ in losses})
 
 
 def test_a_trial_that_cannot_be_trained_keeps_the_others_from_nothing(monkeypatch, tmp_path):
@@ -211,6 +216,8 @@ def test_going_on_with_another_search_is_refused(tmp_path, monkeypatch):
         tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     with pytest.raises(CouldNotRun, match=r"search.ends.rank: \[1, 3\] there, \[1, 4\] here"):
         tune("sorting", settings={**SPACE, "rank": "1..4"}, out=tmp_path / "s", resume=True, **HOW)
+    assert len(json.loads((tmp_path / "s" / "trials.json").read_text())) == 5
+    assert not (tmp_path / "s" / "table.csv").exists()
     with pytest.raises(CouldNotRun, match=r"nothing of the search in .* is finished yet"):
         open_search(tmp_path / "s")
     for text, reason in (("[{", "could not read"), ('[{"rank": 2}]', "is damaged")):
@@ -264,10 +271,7 @@ def test_the_report_shows_the_best_the_course_and_each_setting():
     assert (against_rate.series[0].x, against_rate.x_log) == ([0.001, 0.01, 0.05], True)
     (bars,) = against_norm.series
     assert bars.values == [0.75, 0.375]
-    assert (bars.low, bars.high) == (
-        [None, 0.0],
-        [None, 1.0],
-    )  # of a single trial no interval is known
+    assert (bars.low, bars.high) == ([None, 0.0], [None, 1.0])  # a single trial has no interval
     assert against_norm.groups == ["layer (1)", "rms (2)"]
     later = content_of(plan, [(first, 1, 0.5)] * 11)
     assert "the others learn from those before them" in later.sections[2].caption
@@ -285,32 +289,3 @@ def test_the_command_line_tunes_and_shows(tmp_path, monkeypatch, capsys):
     assert main(["show", "sorting-tune"]) == 0
     assert main(["tune", "sorting", "--set", "rank=2"]) == 2
     assert "tune needs a setting to search" in capsys.readouterr().err
-
-
-def test_a_search_says_where_its_trials_were_made_and_counts_to_the_last(tmp_path, monkeypatch):
-    class Elsewhere(Stopping):
-        words = "in 2 processes"
-
-    seen = []
-
-    class Watching:
-        def stage(self, name):
-            pass
-
-        def tell(self, sentence):
-            pass
-
-        def step(self, step, steps, figures):
-            seen.append((step, steps))
-
-    monkeypatch.setattr(runner, "make_engine", lambda where: Elsewhere(2))
-    with pytest.raises(KeyboardInterrupt):
-        tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
-    monkeypatch.undo()
-    found = resume(tmp_path / "s", observer=Watching())
-    assert [trial.computed for trial in found.trials] == ["in 2 processes"] * 5 + [
-        "in this process"
-    ] * 2
-    assert "in 2 processes, " in dict(found.report.content.facts)["computed"]
-    assert seen[-1] == (14, 14)
-    assert "Solved means: all 27 inputs" in found.report.content.sections[0].text
