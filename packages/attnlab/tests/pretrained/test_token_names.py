@@ -1,5 +1,7 @@
 """What a tokenizer's ids are called: readable, unlike one another, and found again by what a person
-types."""
+types; and a tokenizer that dies of a text is refused in one sentence."""
+
+import json
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.pretrained import text as token_names
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.text import TokenNames
+from attnlab.pretrained.text import TokenNames, tokenized
+from tests.pretrained.folders import llama
 from tests.pretrained.speaking import byte_level, made, sentence_piece, word_piece
 
 
@@ -35,9 +38,8 @@ def test_text_beyond_ascii_is_written_as_it_is_and_what_cannot_be_seen_as_python
     assert named(byte_level(), "The café")[-1] == "␣café"
     assert named(byte_level(), "a\n\t")[-2:] == ["\\n", "\\t"]
     assert named(byte_level(), "\\")[-1] == "\\\\"
-    assert (
-        "".join(named(byte_level(), "ß☃")) == "\\xc3\\x9f\\xe2\\x98\\x83"
-    )  # of letters never seen, the bytes
+    # Of letters never seen, the bytes.
+    assert "".join(named(byte_level(), "ß☃")) == "\\xc3\\x9f\\xe2\\x98\\x83"
 
 
 @pytest.mark.parametrize("tokenizer", [byte_level, word_piece, sentence_piece])
@@ -154,3 +156,22 @@ def test_a_model_without_a_tokenizer_says_what_to_give():
     assert model.vocabulary is None
     with pytest.raises(CouldNotRun, match=r"give ids .* or a tokenizer"):
         model.inputs("a")
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", ""])
+def test_a_regular_expression_that_panics_is_told(pattern, tmp_path, capfd):
+    folder = llama(tmp_path / "model", vocab_size=16)
+    said = json.loads(byte_level().backend_tokenizer.to_str())
+    said["normalizer"] = {"type": "Replace", "pattern": {"Regex": pattern}, "content": "x"}
+    (folder / "tokenizer.json").write_text(json.dumps(said))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    model = attnlab.load(folder)
+    with pytest.raises(CouldNotRun, match=r"fails on this text \(PanicException"):
+        model.inputs("aaa bbb aaaaaaaaaaaaaaaaaaaaaaaaaaaaab")
+    capfd.readouterr()  # what Rust writes of it
+
+
+@pytest.mark.parametrize("make", [byte_level, word_piece, sentence_piece])
+def test_usual_tokenizers_read_short_and_long_texts_as_ever(make):
+    for text in ("a café ﷺ", "the cat sat on the mat, ﷺ 🙂 " * 1_000):
+        assert tokenized(make(), text)["input_ids"] == make()(text)["input_ids"]
