@@ -47,7 +47,7 @@ def test_a_padded_row_is_the_row_alone(side: str, name: str) -> None:
     with torch.no_grad():
         with attnlab.record(each.model, "*.weights") as one:
             own = each.model(**alone)
-        with attnlab.record(each.model, "*.weights") as both:
+        with attnlab.record(each.model, ["*.weights", "*.scores"]) as both:
             found = each.model(padded, real=real, **more)
     rows = slice(None) if each.family.kind == "encoder–decoder" else kept
     assert difference(found[1:, rows], own) <= 2e-5 * float(own.abs().max())
@@ -59,6 +59,9 @@ def test_a_padded_row_is_the_row_alone(side: str, name: str) -> None:
         queries = kept if reads_source else slice(None)
         keys = kept if reads_source or point.endswith("cross_attention") else slice(None)
         assert difference(both[site][1:, :, queries, keys], one[site]) <= 1e-5
+        if name != "gpt_oss":  # its scores are without the sinks
+            scores = both[f"{point}.scores"][0]
+            assert difference(scores.softmax(-1), both[site][0]) <= 1e-5
         if keys == kept:
             hidden = torch.ones(LONG, dtype=torch.bool)
             hidden[kept] = False
