@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.draw.views import CONTRASTS
+
 Open = Callable[..., Any]
 
 MOVING = {"reduced_motion": "no-preference"}
@@ -27,6 +29,11 @@ def rested(page: Any) -> Any:
 def settled(page: Any) -> Any:
     """Wait until the page shows what the engine said last."""
     page.wait_for_selector("body[data-busy=false]")
+    return drawn(page)
+
+
+def drawn(page: Any) -> Any:
+    """Wait until the page has drawn."""
     page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => setTimeout(drawn)))")
     return page
 
@@ -36,6 +43,18 @@ def enter(page: Any, room: str) -> None:
     page.get_by_role("link", name=room, exact=True).click()
     page.locator(f"#rooms [aria-current=page]:text-is('{room}')").wait_for()
     settled(page)
+
+
+FOLLOW = """link => new Promise(followed => {
+  const heard = () => requestAnimationFrame(() => setTimeout(followed));
+  addEventListener("hashchange", heard, { once: true });
+  location.hash = link;
+})"""
+
+
+def follow(page: Any, link: str) -> None:
+    """Follow another link within the page, and wait until the page has heard of it."""
+    page.evaluate(FOLLOW, link)
 
 
 def at_cell(page: Any, head: int, query: int, key: int) -> tuple[float, float]:
@@ -135,6 +154,21 @@ def violations(page: Any, rules: list[str] | None = None) -> list[tuple[str, str
     options = {"preload": False, **({"runOnly": rules} if rules else {})}
     found = axe.Axe().run(page, options=options).response["violations"]
     return [(each["id"], each["nodes"][0]["html"][:100]) for each in found]
+
+
+def check_look(page: Any) -> None:
+    """Check that a page fits any width, is legible, and that axe finds nothing."""
+    page.locator("details").evaluate_all("all => all.forEach(each => (each.open = true))")
+    for width in (360, 390, 768, 1280, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        drawn(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.set_viewport_size({"width": 1280, "height": 900})
+    for scheme, rules in (("light", None), ("dark", ["color-contrast"])):  # it changes colors alone
+        page.emulate_media(color_scheme=scheme)
+        drawn(page)
+        assert [each for each in page.evaluate(CONTRASTS) if each[0] < 4.5] == []
+        assert violations(page, rules) == []
 
 
 def press(page: Any, name: str) -> None:

@@ -13,6 +13,10 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from attnlab_lab.server import answer_process
+
 PATIENCE = 120.0  # seconds after which something hangs
 
 PROGRAM = """
@@ -180,6 +184,13 @@ def served(folder: Path, port: int = 0) -> Iterator[Served]:
         for stream in (server.process.stdin, server.process.stdout):
             if not stream.closed:
                 stream.close()
+
+
+def asked(what: str, **facts: Any) -> tuple[int, Any]:
+    """Ask the process with the models, here; return the status and the JSON."""
+    answer = answer_process._answer(json.dumps({"what": what, **facts}))
+    status, _, body = answer.partition(" ")
+    return int(status), json.loads(body, parse_constant=pytest.fail)
 
 
 def until(holds: Callable[[], Any]) -> Any:

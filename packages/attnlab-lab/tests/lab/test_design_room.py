@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from attnlab.models.single_head import SingleHead
 from attnlab.tasks.vectors import VectorTask, vector_task
 
 from .engine_cases import ENGINE, needs_node
-from .playing import Open, enter
+from .playing import Open, follow
 
 RULES = ("identity", "copy_first", "unique")
 RUNNER = Path(__file__).parent / "design_runner.mjs"
@@ -24,14 +25,8 @@ RUNNER = Path(__file__).parent / "design_runner.mjs"
 
 def run_node(requests: list[dict[str, Any]], engine: Path = ENGINE) -> list[Any]:
     command = ["node", str(RUNNER), str(engine)]
-    found = subprocess.run(
-        command,
-        input=json.dumps(requests),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    told = {"input": json.dumps(requests), "capture_output": True, "text": True}
+    found = subprocess.run(command, check=False, **told)
     assert found.returncode == 0, found.stderr
     return json.loads(found.stdout)
 
@@ -62,17 +57,28 @@ def model_of(head: dict[str, Any]) -> SingleHead:
     return SingleHead.from_matrices(head["Km"], loud, head["Vm"], head["pos"])
 
 
+@cache
+def cases() -> list[tuple[VectorTask, dict[str, Any], float | None, Proof, list[Any]]]:
+    """Random heads with their proofs, and what they read and say of all inputs, by length."""
+    tasks = [*map(vector_task, RULES), VectorTask("identity", 2, 3), VectorTask("unique", 4, 3)]
+    found = []
+    for task in tasks:
+        for seed, tolerance in enumerate((None, 0.5, 0.1)):
+            head = random_head(task, seed)
+            with torch.no_grad():
+                read = [
+                    model_of(head)(task.vectors(ids, torch.float64))
+                    for ids in task.inputs_by_length()
+                ]
+            found.append((task, head, tolerance, proof_of(head, task, tolerance), read))
+    return found
+
+
 def largest_distance(engine: Path = ENGINE) -> float:
     """Check random heads in JavaScript and in Python; return the largest distance of any number.
 
     A verdict that differs counts as an infinite distance.
     """
-    tasks = [*map(vector_task, RULES), VectorTask("identity", 2, 3), VectorTask("unique", 4, 3)]
-    cases = [
-        (task, random_head(task, seed), tolerance)
-        for task in tasks
-        for seed, tolerance in enumerate((None, 0.5, 0.1))
-    ]
     requests = [
         {
             "what": "check",
@@ -80,21 +86,19 @@ def largest_distance(engine: Path = ENGINE) -> float:
             "head": head,
             "tolerance": tolerance,
         }
-        for task, head, tolerance in cases
+        for task, head, tolerance, *_ in cases()
     ]
     worst = 0.0
-    for found, (task, head, tolerance) in zip(run_node(requests, engine), cases, strict=True):
-        proof = proof_of(head, task, tolerance)
+    for found, (*_, proof, answers) in zip(run_node(requests, engine), cases(), strict=True):
         first = proof.counterexample and proof.counterexample.input.removeprefix("CLS ")
         told = found["first"] and found["texts"][found["first"]["index"]]
         names = (found["failures"], told, found["texts"][found["worst"]])
         if names != (proof.failures, first, proof.worst_input.removeprefix("CLS ")):
             return float("inf")
         distances = [found["error"] - proof.worst_error, found["margin"] - proof.margin]
-        for ids in task.inputs_by_length():
-            with torch.no_grad():
-                answer = model_of(head)(task.vectors(ids, torch.float64))
-            read, found["read"] = found["read"][: len(ids)], found["read"][len(ids) :]
+        for answer in answers:
+            number = len(answer.output)
+            read, found["read"] = found["read"][:number], found["read"][number:]
             for name, wanted in (("weights", answer.weights.squeeze(1)), ("output", answer.output)):
                 got = [[place[name] for place in row] for row in read]
                 distance = torch.tensor(got, dtype=torch.float64) - wanted
@@ -167,12 +171,6 @@ def link_of(*words: str) -> str:
     return f"#v=1&room=design&head={'~'.join(words)}"
 
 
-def follow(page: Any, link: str) -> None:
-    """Open another link in the same page, and wait until the page has written its own."""
-    page.evaluate("link => { location.hash = link; }", link)
-    page.wait_for_function("() => new Promise(drawn => setTimeout(() => drawn(true), 300))")
-
-
 def score(page: Any) -> str:
     return page.locator(".score").inner_text()
 
@@ -213,21 +211,19 @@ def test_the_page_says_of_a_head_what_python_proves(open_lab: Open) -> None:
     assert rights(page) == 120
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_each_task_has_a_design_that_holds_one_half_finished_and_none(
-    open_lab: Open, rule: str
-) -> None:
-    page = open_lab(link_of(rule))
-    for start, holds in (
-        ("A design that works", True),
-        ("Half finished", False),
-        ("Nothing", False),
-    ):
-        page.get_by_role("button", name=start, exact=True).click()
-        proof = python_of(page)
-        assert proof.holds is holds
-        assert rights(page) == proof.inputs - proof.failures
-        assert page.locator(".square").count() == proof.inputs
+def test_each_task_has_a_design_that_holds_one_half_finished_and_none(open_lab: Open) -> None:
+    page = open_lab(link_of("louder"))
+    for rule in RULES:
+        follow(page, link_of(rule))
+        for start in ("A design that works", "Half finished", "Nothing"):
+            page.get_by_role("button", name=start, exact=True).click()
+            proof = python_of(page)
+            assert proof.holds is (start == "A design that works")
+            assert rights(page) == proof.inputs - proof.failures
+            assert page.locator(".square").count() == proof.inputs
+    for width in (360, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_all_by_keyboard_and_the_link_brings_it_back(open_lab: Open) -> None:
@@ -259,17 +255,13 @@ def test_all_by_keyboard_and_the_link_brings_it_back(open_lab: Open) -> None:
     assert page.get_by_label("Km, B, 2", exact=True).input_value() == "−0.5"
 
 
-def test_the_twin_learns_the_same_head_each_time_and_stands_beside(open_lab: Open) -> None:
-    words = []
-    for _ in range(2):
-        page = open_lab(link_of("copy_first", "worked", "nearest"))
-        page.wait_for_selector("text=Done after", timeout=60_000)
-        words.append(page.locator(".twins").inner_text())
-        assert page.locator(".twin-part canvas").count() == 2
-    assert words[0] == words[1]
+def test_the_twin_learns_the_same_head_as_in_node_and_stands_beside(open_lab: Open) -> None:
+    page = open_lab(link_of("copy_first", "worked", "nearest"))
+    page.wait_for_selector("text=Done after", timeout=60_000)
+    assert page.locator(".twin-part canvas").count() == 2
+    row = re.sub(r"\s+", " ", page.locator(".twins").inner_text())
     [head] = run_node([{"what": "twin", "rule": {"rule": "copy_first", "seed": 1}, "settings": {}}])
     proof = proof_of(head, vector_task("copy_first"), None)
-    row = re.sub(r"\s+", " ", words[0])
     assert f"120 of 120 {proof.inputs - proof.failures} of 120" in row
     assert f"Largest error 0.000992 {proof.worst_error:.3g}" in row
 
@@ -291,27 +283,11 @@ def test_every_puzzle_is_solved_by_its_solution_and_not_before(open_lab: Open) -
     assert all(each.endswith("✓") for each in listed)
 
 
-@pytest.mark.parametrize(
-    "own",
-    ["nothing", "unique~worked~2", "identity~half~0.1~Km,9,9,1", "louder~worked~0.1~Km,0,0,5"],
-)
-def test_a_link_that_fits_no_head_is_told_and_the_room_opens(open_lab: Open, own: str) -> None:
-    page = open_lab(f"#v=1&room=design&head={own}")
-    assert page.locator("#notice").inner_text().startswith("This link describes no design")
-    assert score(page).startswith("1,092 of 1,092")
-
-
-@pytest.mark.parametrize("width", [360, 2560])
-def test_nothing_reaches_beyond_the_screen(open_lab: Open, width: int) -> None:
-    page = open_lab(link_of("unique"), width=width)
-    page.wait_for_selector(".twin-part canvas")
-    assert page.evaluate("document.documentElement.scrollWidth") == width
-
-
-def test_the_other_rooms_are_as_before(open_lab: Open) -> None:
-    page = open_lab(link_of("identity"))
-    enter(page, "Play")
-    page.wait_for_selector("body[data-state=done]", timeout=60_000)
-    assert page.locator("h1").inner_text() == "A transformer learns to sort"
-    enter(page, "Design")
-    assert score(page).startswith("1,092 of 1,092")
+def test_a_link_that_fits_no_head_is_told_and_the_room_opens(open_lab: Open) -> None:
+    page = open_lab(link_of("nothing"))
+    heads = ("unique~worked~2", "identity~half~0.1~Km,9,9,1", "louder~worked~0.1~Km,0,0,5")
+    for head in ("", *heads):
+        if head:
+            follow(page, link_of(head))
+        assert page.locator("#notice").inner_text().startswith("This link describes no design")
+        assert score(page).startswith("1,092 of 1,092")

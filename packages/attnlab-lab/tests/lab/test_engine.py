@@ -10,7 +10,6 @@ import struct
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import pairwise
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -136,21 +135,19 @@ def test_a_cut_edge_is_blocked_in_what_is_shown():
         assert (heard(head["weights"]["array"]).reshape(6, 6)[4, 1] > 0) == bool(allowed)
 
 
-TASKS = [
-    ("sort", 3, 3), ("reverse", 4, 2), ("copy", 2, 4), ("add", 3, 2), ("induction", 3, 4),
-]  # fmt: skip
-
-
 @needs_node
-@pytest.mark.parametrize(("rule", "letters", "length"), TASKS)
-def test_tasks_are_those_of_python(rule, letters, length):
-    task = SequenceTask(rule, letters=letters, length=length)
-    told = {"task": rule, "letters": letters, "length": length}
-    [found] = run_engine([{"what": "task", "task": told}])
-    assert found["prompts"] == task.all_prompts().tolist()
-    assert found["answers"] == task.answer(task.all_prompts()).tolist()
-    assert found["vocabulary"] == list(task.vocabulary)
-    assert found["rowLength"] == task.row_length
+def test_tasks_are_those_of_python():
+    chosen = [("sort", 3, 3), ("reverse", 4, 2), ("copy", 2, 4), ("add", 3, 2), ("induction", 3, 4)]
+    names = ("task", "letters", "length")
+    found = run_engine(
+        [{"what": "task", "task": dict(zip(names, told, strict=True))} for told in chosen]
+    )
+    for engine, (rule, letters, length) in zip(found, chosen, strict=True):
+        task = SequenceTask(rule, letters=letters, length=length)
+        assert engine["prompts"] == task.all_prompts().tolist()
+        assert engine["answers"] == task.answer(task.all_prompts()).tolist()
+        assert engine["vocabulary"] == list(task.vocabulary)
+        assert engine["rowLength"] == task.row_length
 
 
 @needs_node
@@ -360,7 +357,7 @@ def test_whatever_comes_is_answered_or_refused_and_never_a_crash():
     """The runner ends where anything but an EngineError is thrown."""
     chance = random.Random(0)
     calls: list[Any] = [["create", {}]]
-    for _ in range(400):
+    for _ in range(200):
         form = {"edit": chance.choice(KINDS)}
         for field in chance.sample(EDIT_FIELDS, 3):
             form[field] = chance.choice([*JUNK, 0, 1, "SEP"])
@@ -373,7 +370,7 @@ def test_whatever_comes_is_answered_or_refused_and_never_a_crash():
         calls.append(["advance", 1, junk])
     answers = call(*calls)
     refused = [each["refused"] for each in answers if each and "refused" in each]
-    assert len(refused) > 1_500
+    assert len(refused) > 750
     assert all(sentence.endswith(".") for sentence in refused)
 
 
@@ -401,27 +398,33 @@ def test_a_worker_answers_in_order():
     assert answers[4]["error"] == "there is no method constructor"
 
 
-WHOLE_TRAINING = """async (script) => {
-  const address = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
-  const { makeEngine } = await import(address);
+TRAIN = {"steps": 300, "learning_rate": 0.05, "warmup_steps": 50, "weight_decay": 0.1}
+KNOWN_BITS = "81f0a8e9d5af89b0bb17883466b9bf5428d1fe5fc5c5e5d5db2c2eada541cd3f"
+"""Links hold a seed, not weights: another processor, version or browser must end in this model."""
+
+WHOLE_TRAINING = f"""async (script) => {{
+  const address = URL.createObjectURL(new Blob([script], {{ type: "text/javascript" }}));
+  const {{ makeEngine }} = await import(address);
   const engine = makeEngine();
-  engine.create({ seed: 3, train: { steps: 300 } });
+  engine.create({{ seed: 3, train: {json.dumps(TRAIN)} }});
   engine.advance(1, 600000);
   return Array.from(new Uint8Array(engine.save(1).weights));
-}"""
+}}"""
 
 
 @needs_node
-def test_a_training_ends_in_the_same_bits_in_node_and_in_a_browser(browser):
-    calls = [["create", {"seed": 3, "train": {"steps": 300}}], ["advance", 1, 600_000]]
-    in_node = bytes_of(call(*calls, ["save", 1])[2]["weights"])
+def test_the_bits_of_a_training_are_those_that_they_were():
+    calls = [["create", {"seed": 3, "train": TRAIN}], ["advance", 1, 600_000], ["save", 1]]
+    weights = bytes_of(call(*calls)[2]["weights"])
+    assert hashlib.sha256(weights).hexdigest() == KNOWN_BITS
+    assert sum(map(len, tensors_in(weights).values())) == 480
+
+
+def test_a_training_ends_in_the_same_bits_in_a_browser(browser):
     page = browser.new_page()
-    in_browser = bytes(page.evaluate(WHOLE_TRAINING, bundle("attnlab_lab/engine/engine.js")))
+    found = bytes(page.evaluate(WHOLE_TRAINING, bundle("attnlab_lab/engine/engine.js")))
     page.close()
-    hashes = [hashlib.sha256(each).hexdigest() for each in (in_node, in_browser)]
-    assert hashes[0] == hashes[1]
-    weights = tensors_in(in_node)
-    assert sum(map(len, weights.values())) == 480
+    assert hashlib.sha256(found).hexdigest() == KNOWN_BITS
 
 
 FIREFOX = shutil.which("firefox-esr") or shutil.which("firefox")
@@ -465,29 +468,6 @@ def trained_in_firefox(profile: Path) -> bytes:
                 server.shutdown()
 
 
-@needs_node
 @pytest.mark.skipif(FIREFOX is None, reason="Firefox is not installed")
 def test_a_training_ends_in_the_same_bits_in_firefox(tmp_path):
-    calls = [["create", {"seed": 3, "train": {"steps": 300}}], ["advance", 1, 600_000]]
-    in_node = bytes_of(call(*calls, ["save", 1])[2]["weights"])
-    assert trained_in_firefox(tmp_path) == in_node
-
-
-KNOWN_BITS = "81f0a8e9d5af89b0bb17883466b9bf5428d1fe5fc5c5e5d5db2c2eada541cd3f"
-
-
-@needs_node
-def test_the_bits_of_a_training_are_those_that_they_were():
-    """Links hold a seed, not weights: another processor or version must end in the same model."""
-    train = {"steps": 300, "learning_rate": 0.05, "warmup_steps": 50, "weight_decay": 0.1}
-    calls = [["create", {"seed": 3, "train": train}], ["advance", 1, 600_000]]
-    stored = bytes_of(call(*calls, ["save", 1])[2]["weights"])
-    assert hashlib.sha256(stored).hexdigest() == KNOWN_BITS
-
-
-@needs_node
-def test_losses_fall_while_a_model_learns():
-    train = {"steps": 200, "warmup_steps": 20}
-    losses = call(["create", {"train": train}], ["advance", 1, 60_000])[1]["losses"]
-    means = [np.mean([loss for _, loss in losses[k : k + 50]]) for k in range(0, 200, 50)]
-    assert all(later < earlier for earlier, later in pairwise(means))
+    assert hashlib.sha256(trained_in_firefox(tmp_path)).hexdigest() == KNOWN_BITS

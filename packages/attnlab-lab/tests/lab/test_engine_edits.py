@@ -194,24 +194,24 @@ def test_answers_under_edits_are_those_of_generation_in_python(seed):
             assert np.abs(far).max() <= 1e-12
 
 
-@pytest.mark.parametrize(
-    ("forms", "words"),
-    [
-        ({"edit": "ZeroHead"}, "edits are a list of objects"),
-        ([{"edit": "ShufflePattern"}], 'there is no edit here "ShufflePattern"; there are CutEdge'),
-        ([{"edit": "ZeroHead"}], "ZeroHead needs head; none was given."),
-        ([{"edit": "ZeroHead", "head": 2}], "head 2 is out of range; there are 2, from 0 to 1."),
-        ([{"edit": "ZeroHead", "head": 1, "hea": 1}], "there is no field of ZeroHead"),
-        ([{"edit": "CutEdge", "query": 9, "key": 1}], "query 9 was never reached."),
-        ([{"edit": "CutEdge", "query": 1, "key": 4}], "none of these queries attends to any of"),
-        ([{"edit": "CutEdge", "query": "z", "key": 4}], 'there is no token called "z"'),
-        ([{"edit": "ScaleScores", "factor": "x"}], 'factor cannot be "x"'),
-        ([{"edit": "FreezePattern", "recording": "folder"}], "recording cannot be"),
-        ([None], "there is no edit here"),
-    ],
-)
-def test_an_edit_that_cannot_be_is_one_sentence(forms, words):
-    calls = [["create", {"seed": 1}], ["check", 1, forms]]
-    [(_, found)] = run_engine([{"what": "engine", "calls": calls}])
-    assert words in found["refused"]
-    assert found["refused"].endswith(".")
+REFUSED: list[tuple[Any, str]] = [
+    ({"edit": "ZeroHead"}, "edits are a list of objects"),
+    ([{"edit": "ShufflePattern"}], 'there is no edit here "ShufflePattern"; there are CutEdge'),
+    ([{"edit": "ZeroHead"}], "ZeroHead needs head; none was given."),
+    ([{"edit": "ZeroHead", "head": 2}], "head 2 is out of range; there are 2, from 0 to 1."),
+    ([{"edit": "ZeroHead", "head": 1, "hea": 1}], "there is no field of ZeroHead"),
+    ([{"edit": "CutEdge", "query": 9, "key": 1}], "query 9 was never reached."),
+    ([{"edit": "CutEdge", "query": 1, "key": 4}], "none of these queries attends to any of"),
+    ([{"edit": "CutEdge", "query": "z", "key": 4}], 'there is no token called "z"'),
+    ([{"edit": "ScaleScores", "factor": "x"}], 'factor cannot be "x"'),
+    ([{"edit": "FreezePattern", "recording": "folder"}], "recording cannot be"),
+    ([None], "there is no edit here"),
+]
+
+
+def test_an_edit_that_cannot_be_is_one_sentence():
+    calls = [["create", {"seed": 1}], *(["check", 1, forms] for forms, _ in REFUSED)]
+    [(_, *found)] = run_engine([{"what": "engine", "calls": calls}])
+    for answer, (forms, words) in zip(found, REFUSED, strict=True):
+        assert words in answer["refused"], forms
+        assert answer["refused"].endswith(".")

@@ -1,5 +1,8 @@
-"""The engine computes what the Python models compute: outputs, gradients, steps of an optimizer."""
+"""The engine computes what the Python models compute: outputs, gradients, steps of an optimizer;
+and where a line of it is changed, these tests see it."""
 
+import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +68,6 @@ def distance(one: np.ndarray, other: Tensor) -> float:
     return float(np.max(np.abs(one - wanted) / np.maximum(np.abs(wanted), 1.0), initial=0.0))
 
 
-def expected_gradients(seeds: range) -> list[Case]:
-    return [make_case(seed) for seed in seeds]
-
-
 def gradient_distances(cases: list[Case], engine: Path = ENGINE) -> tuple[float, float]:
     """Return the largest distances of outputs and losses, and of gradients."""
     outputs, slopes = [], []
@@ -82,14 +81,14 @@ def gradient_distances(cases: list[Case], engine: Path = ENGINE) -> tuple[float,
 
 
 def test_outputs_and_gradients_are_those_of_pytorch():
-    outputs, gradients = gradient_distances(expected_gradients(range(40)))
+    outputs, gradients = gradient_distances([make_case(seed) for seed in range(40)])
     assert outputs <= 1e-12
     assert gradients <= 1e-10
 
 
 @pytest.mark.slow
 def test_outputs_and_gradients_are_those_of_pytorch_on_500_models():
-    outputs, gradients = gradient_distances(expected_gradients(range(40, 540)))
+    outputs, gradients = gradient_distances([make_case(seed) for seed in range(40, 540)])
     assert outputs <= 1e-12
     assert gradients <= 1e-10
 
@@ -171,9 +170,10 @@ def settings_of_steps() -> list[dict[str, Any]]:
     ]
 
 
-def step_distance(engine: Path = ENGINE) -> float:
-    """Return the largest distance of weights and losses after 20 steps by either."""
-    requests, expected = [], []
+@cache
+def trainings() -> list[tuple[dict[str, Any], list[float], dict[str, Tensor]]]:
+    """Requests for 20 steps of small models, with the losses and the weights by PyTorch."""
+    found = []
     for seed, settings in enumerate(settings_of_steps()):
         torch.manual_seed(seed)
         model = Decoder(DecoderConfig(**SORTER)).double()
@@ -184,16 +184,20 @@ def step_distance(engine: Path = ENGINE) -> float:
         ]
         request = {"what": "steps", **described(model), "settings": settings, "batches": sent}
         losses = steps_by_python(model, settings, rows)
-        requests.append(request)
-        expected.append((losses, {n: each.detach() for n, each in model.named_parameters()}))
-    found = 0.0
-    for answer, (losses, weights) in zip(run_engine(requests, engine), expected, strict=True):
-        wanted = torch.cat([weights[name].flatten() for name in answer["names"]])
-        found = max(found, distance(heard(answer["weights"]), wanted))
-        found = max(
-            found, distance(np.array(answer["losses"]), torch.tensor(losses, dtype=torch.float64))
-        )
+        found.append((request, losses, {n: each.detach() for n, each in model.named_parameters()}))
     return found
+
+
+def step_distance(engine: Path = ENGINE) -> float:
+    """Return the largest distance of weights and losses after 20 steps by either."""
+    distances = []
+    answers = run_engine([request for request, *_ in trainings()], engine)
+    for answer, (_, losses, weights) in zip(answers, trainings(), strict=True):
+        wanted = torch.cat([weights[name].flatten() for name in answer["names"]])
+        distances.append(distance(heard(answer["weights"]), wanted))
+        wanted = torch.tensor(losses, dtype=torch.float64)
+        distances.append(distance(np.array(answer["losses"]), wanted))
+    return float(np.max(distances))
 
 
 def test_twenty_steps_are_those_of_the_python_training():
@@ -205,3 +209,113 @@ def test_the_rates_of_a_training_are_those_of_the_python_schedule():
     [rates] = run_engine([{"what": "rates", "settings": settings, "steps": list(range(50))}])
     config = TrainConfig(**settings)
     assert max(abs(rate - share_of_peak(k, config)) for k, rate in enumerate(rates)) <= 1e-15
+
+
+# A line of a file as it stands, and as it becomes: each must be seen.
+FAULTS = {
+    "scale_is_not_a_root": ("parts", "1 / Math.sqrt(width)), key", "1 / width), key"),
+    "epsilon_outside_the_root": (
+        "arrays",
+        "1 / Math.sqrt(squares / width + epsilon)",
+        "1 / (Math.sqrt(squares / width) + epsilon)",
+    ),
+    "variance_is_unbiased": (
+        "arrays",
+        "Math.sqrt(squares / width +",
+        "Math.sqrt(squares / (width - 1) +",
+    ),
+    "mask_is_off_by_one": ("parts", "isCausal && key > query", "isCausal && key > query + 1"),
+    "axes_of_heads_swapped": (
+        "parts",
+        "((a * second + b) * third + c) * width",
+        "((a * second + c) * third + b) * width",
+    ),
+    "shared_heads_interleaved": (
+        "parts",
+        "Math.floor(i / (size * group)) * size + (i % size)",
+        "(Math.floor(i / (size * heads)) * own + (Math.floor(i / size) % own)) * size + (i % size)",
+    ),
+    "rotary_sign": ("parts", "(channel < half ? -sin(angle)", "(channel < half ? sin(angle)"),
+    "rotary_frequency": ("parts", "-(channel % half) / half)", "-(channel % half) / width)"),
+    "alibi_slope": ("parts", "pow(2, (-8 * (i + 1)) / power)", "pow(2, (-8 * i) / power)"),
+    "sines_of_odd_channels": ("parts", "(channel - (channel % 2)) * (-log", "channel * (-log"),
+    "temperature_multiplied": ("parts", "1 / config.temperature", "config.temperature"),
+    "gate_instead_of_product": (
+        "parts",
+        "mixture = tape.times(mixture, weights",
+        "mixture = ((_, base) => base)(0, weights",
+    ),
+    "gelu_by_tanh": (
+        "parts",
+        "0.5 * (1 + erf(x * Math.SQRT1_2))",
+        "1 / (1 + exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))",
+    ),
+    "silu_slope": ("parts", "(1 + z * (1 - sigmoid(z)))", "(1 + z * sigmoid(z))"),
+    "embedding_scaled_by_the_stream": ("models", "Math.sqrt(own))", "Math.sqrt(own + 1))"),
+    "norm_after_instead_of_before": (
+        "models",
+        'config.norm_place === "pre" ? normed',
+        'config.norm_place === "post" ? normed',
+    ),
+    "epsilons_swapped": ("parts", "isCentered ? 1e-5 : 1e-6", "isCentered ? 1e-6 : 1e-5"),
+    "mean_over_one_less": ("models", ".fill(1 / length)", ".fill(1 / (length - 1))"),
+    "softmax_gradient_not_centered": (
+        "arrays",
+        "out.data[i] * (out.grad[i] - mean)",
+        "out.data[i] * out.grad[i]",
+    ),
+    "norm_gradient_without_mean": (
+        "arrays",
+        "gain.data[i] - mean - normed",
+        "gain.data[i] - normed",
+    ),
+    "gradient_of_repeats_lost": (
+        "arrays",
+        "if (index[i] >= 0) x.grad[index[i]] +=",
+        "if (index[i] >= 0) x.grad[index[i]] =",
+    ),
+    "no_bias_correction": ("training", "rate / (1 - this.powers[0])", "rate"),
+    "second_moment_uncorrected": ("training", "Math.sqrt(1 - this.powers[1])", "1"),
+    "decay_after_the_change": (
+        "training",
+        "numbers[i] * (1 - rate * settings.weight_decay) - change",
+        "(numbers[i] - change) * (1 - rate * settings.weight_decay)",
+    ),
+    "decay_in_the_gradient": (
+        "training",
+        "const gradient = gradients[i] * factor;",
+        "const gradient = gradients[i] * factor + settings.weight_decay * numbers[i];",
+    ),
+    "cosine_to_the_wrong_end": ("training", "steps - 1 - warmup_steps", "steps - warmup_steps"),
+    "warm_up_from_zero": (
+        "training",
+        "return (step + 1) / warmup_steps",
+        "return step / warmup_steps",
+    ),
+    "clip_of_each_number": (
+        "training",
+        "settings.clip / (Math.sqrt(squares) + 1e-6)",
+        "settings.clip",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def few():
+    """Models of which some show each fault."""
+    return [make_case(seed) for seed in (11, 12, 22, 36, 38)]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_seen(name, few, tmp_path):
+    file, stands, becomes = FAULTS[name]
+    folder = Path(shutil.copytree(ENGINE, tmp_path / "engine"))
+    path = folder / f"{file}.js"
+    text = path.read_text()
+    assert text.count(stands) == 1
+    path.write_text(text.replace(stands, becomes))
+    if file == "training":
+        assert not step_distance(folder) <= 1e-9
+        return
+    outputs, gradients = gradient_distances(few, folder)
+    assert not (outputs <= 1e-12 and gradients <= 1e-10)

@@ -4,10 +4,7 @@ The model is MiniLM where `examples/small_models.py minilm` fetched it, otherwis
 """
 
 import itertools
-import json
 import re
-import signal
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -22,12 +19,12 @@ from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import list_runs
 from attnlab.look.summaries import Summarize
 from attnlab.pretrained.open import folder as opening
-from attnlab_lab.server import answer_process, model_answers, models
+from attnlab_lab.server import model_answers, models
 from tests.pretrained import folders
 from tests.pretrained.speaking import made, saved
 
 from .playing import cells, click_cell, edits, settled, tamper
-from .serving import PATIENCE, Lab
+from .serving import asked
 
 MINILM = Path(__file__).parents[4] / "runs" / "models" / "minilm"
 TEXT = "the cat sat on the mat and the dog sat on the cat"
@@ -35,39 +32,34 @@ MEASURES = ("first", "previous", "own", "entropy")
 ONE_HEAD = 0  # the first map of the room
 
 
-class Room:
-    """A lab over a folder with models, and a browser at it."""
-
-    def __init__(self, lab: Lab, context: Any, encoder: Path, decoder: Path) -> None:
-        self.lab, self.context, self.encoder, self.decoder = lab, context, encoder, decoder
-
-    def open(self, **link: Any) -> Any:
-        """Open the room in a new page, and wait for what the link says."""
-        page = self.context.new_page()
-        keys = "".join(f"&{key}={value}" for key, value in link.items())
-        page.goto(f"{self.lab.address}#v=1&room=models{keys}")
-        page.wait_for_selector(".models-room .columns" if link else ".there button")
-        return settled(page) if link else page
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: Any) -> Path:
+    folder: Path = tmp_path_factory.mktemp("models-room")
+    for kind in ("bert", "gpt2"):
+        saved(kind, folder / "runs" / "models" / kind)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def room(browser: Any, tmp_path_factory: Any) -> Iterator[Room]:
-    folder = tmp_path_factory.mktemp("models-room")
-    kept = folder / "runs" / "models"
-    encoder = MINILM if MINILM.is_dir() else saved("bert", kept / "bert")
-    decoder = saved("gpt2", kept / "gpt2")
-    lab, complaints = Lab(folder), []
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(PATIENCE * 1000)
-    context.on("weberror", lambda error: complaints.append(str(error.error)))
-    context.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
-    try:
-        context.new_page().goto(lab.start())
-        yield Room(lab, context, encoder, decoder)
-    finally:
-        context.close()
-        lab.end(signal.SIGTERM)
-    assert complaints == []
+def encoder(home: Path) -> Path:
+    return MINILM if MINILM.is_dir() else home / "runs" / "models" / "bert"
+
+
+@pytest.fixture(scope="module")
+def decoder(home: Path) -> Path:
+    return home / "runs" / "models" / "gpt2"
+
+
+@pytest.fixture
+def opened(open_room: Any) -> Any:
+    """Open the room with what a link says, and wait until it is shown."""
+
+    def open_it(page: Any = None, **link: Any) -> Any:
+        shown = ".models-room .columns" if link else ".there button"
+        page = open_room("models", shown, page, **link)
+        return settled(page) if link else page
+
+    return open_it
 
 
 def press(page: Any, *keys: str) -> None:
@@ -119,52 +111,49 @@ def check_means(found: dict[str, list[float]], folder: Path, text: str, *changes
     assert names == set(found)
 
 
-def test_the_page_shows_what_python_computes_before_and_after(room: Room) -> None:
-    page = room.open(model=room.encoder, text=TEXT)
-    check_means(table(page), room.encoder, TEXT)
+def test_the_page_shows_what_python_computes_before_and_after(opened: Any, encoder: Path) -> None:
+    page = opened(model=encoder, text=TEXT)
+    check_means(table(page), encoder, TEXT)
     page.locator("canvas.heatmap").nth(ONE_HEAD).focus()
     page.keyboard.press("h")
     press(page, "ArrowDown", "ArrowDown", "ArrowRight", "x")
     assert edits(page)[0] == "Head 0.0 is knocked out."
     assert re.fullmatch(r"Head 0\.0: 2 ‘\S+’ → 1 ‘\S+’ is cut\.", edits(page)[1])
     changes = ZeroHead(layer=0, head=0), CutEdge(layer=0, head=0, query=2, key=1)
-    check_means(table(page), room.encoder, TEXT, *changes)
+    check_means(table(page), encoder, TEXT, *changes)
     with pytest.raises(AssertionError):  # the check would see a page that ignores the edits
-        check_means(table(page), room.encoder, TEXT)
-    (_, was), (_, now) = recorded(room.encoder, TEXT), recorded(room.encoder, TEXT, *changes)
+        check_means(table(page), encoder, TEXT)
+    (_, was), (_, now) = recorded(encoder, TEXT), recorded(encoder, TEXT, *changes)
     cosine = float(torch.cosine_similarity(was[0].mean(0), now[0].mean(0), dim=0))
     told = re.search(r"before and after: (\S+)\. Most", page.locator(".answers").inner_text())
     assert told is not None
     assert float(told[1]) == pytest.approx(cosine, abs=2e-6)
     press(page, "z", "z")
-    check_means(table(page), room.encoder, TEXT)
-    page.close()
+    check_means(table(page), encoder, TEXT)
 
 
-def test_a_wrong_number_is_caught(room: Room) -> None:
+def test_a_wrong_number_is_caught(context: Any, opened: Any, encoder: Path) -> None:
     def alter(told: Any) -> None:
         told["heads"][1]["after"][2] += 0.01
 
-    page = room.context.new_page()
+    page = context.new_page()
     tamper(page, "/api/models/ask", alter)
-    page.goto(f"{room.lab.address}#v=1&room=models&model={room.encoder}&text={TEXT}")
-    page.wait_for_selector(".models-room .columns")
+    opened(page, model=encoder, text=TEXT)
     with pytest.raises(AssertionError, match=r"\(0, 1\)"):
-        check_means(table(settled(page)), room.encoder, TEXT)
-    page.close()
+        check_means(table(page), encoder, TEXT)
 
 
-def test_a_click_changes_the_probabilities_of_a_language_model(room: Room) -> None:
-    page = room.open(model=room.decoder, text=TEXT, look="1.2")
+def test_a_click_changes_the_probabilities_of_a_language_model(opened: Any, decoder: Path) -> None:
+    page = opened(model=decoder, text=TEXT, look="1.2")
     canvas = page.locator("canvas.heatmap").nth(ONE_HEAD)
-    recording, was = recorded(room.decoder, TEXT)
+    recording, was = recorded(decoder, TEXT)
     last = was.shape[1] - 1
     click_cell(page, ONE_HEAD, last, 0)
     press(page, "3")
-    _, now = recorded(room.decoder, TEXT, CutEdge(layer=1, head=2, query=last, key=0))
+    _, now = recorded(decoder, TEXT, CutEdge(layer=1, head=2, query=last, key=0))
     rows = page.locator(".shares tbody tr").all_inner_texts()
     shown = {name: (float(a), float(b)) for name, a, b in (row.split("\t") for row in rows)}
-    names = attnlab.load(room.decoder).vocabulary
+    names = attnlab.load(decoder).vocabulary
     both = [each[0, -1].softmax(-1) for each in (was, now)]
     wanted = {names[id] for each in both for id in each.topk(5).indices.tolist()}
     assert set(shown) == wanted
@@ -181,13 +170,14 @@ def test_a_click_changes_the_probabilities_of_a_language_model(room: Room) -> No
     assert "nothing to cut" in status(page)
     assert "shade: square root" in page.locator(".one-map").inner_text()
     assert canvas.get_attribute("aria-label").startswith("Change of the attention weights of head")
-    page.close()
 
 
-def test_by_keyboard_from_an_empty_page_and_back_by_its_link(room: Room) -> None:
-    page = room.open()
+def test_by_keyboard_from_an_empty_page_and_back_by_its_link(
+    context: Any, opened: Any, decoder: Path
+) -> None:
+    page = opened()
     reach(page, "#model")
-    page.keyboard.type(str(room.decoder))
+    page.keyboard.type(str(decoder))
     page.keyboard.press("Enter")
     page.wait_for_selector(".models-room .columns")
     settled(page)
@@ -211,7 +201,7 @@ def test_by_keyboard_from_an_empty_page_and_back_by_its_link(room: Room) -> None
     page.wait_for_url("**by=entropy**")
     link = page.url
     assert {"look=1.1", "by=entropy", "changes=z1.1"} <= set(link.split("&"))
-    again = room.context.new_page()
+    again = context.new_page()
     again.goto(link)
     again.wait_for_selector(".models-room .columns")
     settled(again)
@@ -222,12 +212,10 @@ def test_by_keyboard_from_an_empty_page_and_back_by_its_link(room: Room) -> None
     assert again.url == link
     again.goto(f"{link},q1.1")
     again.locator(".models-room .notice").filter(has_text="which is no edit").wait_for()
-    for each in (page, again):
-        each.close()
 
 
-def test_any_width_any_scheme_and_no_token_is_markup(room: Room) -> None:
-    page = room.open(model=room.decoder)
+def test_any_width_fits_and_no_token_is_markup(opened: Any, decoder: Path) -> None:
+    page = opened(model=decoder)
     page.locator("#model-text").fill("<script>alert(1)</script>")
     page.get_by_role("button", name="Read", exact=True).click()
     settled(page)
@@ -236,16 +224,13 @@ def test_any_width_any_scheme_and_no_token_is_markup(room: Room) -> None:
     assert shown == "<script>alert(1)</script>"
     assert page.locator(".models-room :is(script, img)").count() == 0
     for width in (360, 390, 1280, 2560):
-        for scheme in ("light", "dark"):
-            page.set_viewport_size({"width": width, "height": 900})
-            page.emulate_media(color_scheme=scheme)
-            settled(page)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.close()
+        page.set_viewport_size({"width": width, "height": 900})
+        settled(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_refusal_is_one_sentence_and_leaves_what_is_shown(room: Room) -> None:
-    page = room.open(model=room.decoder, changes="c0.0.99.1")  # there is no such query
+def test_a_refusal_is_one_sentence_and_leaves_what_is_shown(opened: Any, decoder: Path) -> None:
+    page = opened(model=decoder, changes="c0.0.99.1")  # there is no such query
     assert page.locator(".models-room .notice").inner_text().count(".") <= 4
     assert "99" in page.locator(".models-room .notice").inner_text()
     page.locator("#model-text").fill(TEXT)
@@ -263,11 +248,10 @@ def test_a_refusal_is_one_sentence_and_leaves_what_is_shown(room: Room) -> None:
     assert page.locator(".models-room .notice").is_hidden()
     press(page, "z")
     assert table(page) == before
-    page.close()
 
 
-def test_the_map_is_that_of_the_head_that_is_named(room: Room) -> None:
-    page = room.open(model=room.encoder, text=TEXT)
+def test_the_map_is_that_of_the_head_that_is_named(opened: Any, encoder: Path) -> None:
+    page = opened(model=encoder, text=TEXT)
     knock = page.get_by_role("button", name=re.compile("Knock out"))
     page.route("**/api/models/ask", lambda route: route.fulfill(json={"error": "It ended."}))
     press(page, "]")
@@ -279,8 +263,10 @@ def test_the_map_is_that_of_the_head_that_is_named(room: Room) -> None:
     page.wait_for_function("() => location.hash.includes('look=0.1')")
 
 
-def test_a_refused_text_is_gone_though_a_head_was_clicked_meanwhile(room: Room) -> None:
-    page = room.open(model=room.encoder, text=TEXT)
+def test_a_refused_text_is_gone_though_a_head_was_clicked_meanwhile(
+    opened: Any, encoder: Path
+) -> None:
+    page = opened(model=encoder, text=TEXT)
     press(page, "h")
     page.locator("#model-text").fill("cat " * 600)
     page.evaluate(
@@ -315,23 +301,6 @@ def test_a_model_that_needs_the_memory_of_the_others_takes_it(monkeypatch: Any) 
         model_answers._opened("none", 0)
 
 
-def asked(what: str, **facts: Any) -> tuple[int, Any]:
-    status, _, body = answer_process._answer(json.dumps({"what": what, **facts})).partition(" ")
-    return int(status), json.loads(body)
-
-
-@pytest.fixture(scope="module")
-def long_model(room: Room) -> Path:
-    """A language model for texts of 1,200 tokens."""
-    model, tokenizer = made("gpt2")
-    folder = room.decoder.parent / "long"
-    config = type(model.config)(**{**model.config.to_dict(), "n_positions": 1_200})
-    torch.manual_seed(0)
-    type(model)(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 def part_of(page: Any) -> tuple[str, float]:
     """What the large map says of its last square, and the weight in it."""
     page.locator("canvas.heatmap").nth(ONE_HEAD).focus()
@@ -343,16 +312,21 @@ def part_of(page: Any) -> tuple[str, float]:
 
 
 def test_a_long_text_is_shown_whole_in_squares_and_in_part_exactly(
-    room: Room, long_model: Path
+    opened: Any, tmp_path: Path
 ) -> None:
+    model, tokenizer = made("gpt2")
+    config = type(model.config)(**{**model.config.to_dict(), "n_positions": 1_200})
+    torch.manual_seed(0)
+    type(model)(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
     text = " ".join(["the cat sat on the mat"] * 160)
-    page = room.open(model=long_model)
+    page = opened(model=tmp_path)
     page.locator("#model-text").fill(text)
     page.locator("#model-text").press("Enter")
     title = page.locator(".one-map h3").nth(1)
     title.filter(has_text="tokens; above, queries").wait_for()
     settled(page)
-    recording, _ = recorded(long_model, text)
+    recording, _ = recorded(tmp_path, text)
     weights = recording["layers.0.attention.weights"][0, 0]
     length = len(weights)
     assert 600 < length <= 1_200
@@ -362,7 +336,7 @@ def test_a_long_text_is_shown_whole_in_squares_and_in_part_exactly(
     told, weight = part_of(page)
     assert told.startswith(f"Query {length - 1} ")
     assert weight == pytest.approx(float(weights[-1, -1]), rel=1e-3)
-    check_means(table(page), long_model, text)
+    check_means(table(page), tmp_path, text)
     squares = cells(page.locator(".one-map canvas.heatmap").nth(1), 3, 3)
     size = -(-length // 64)
     for (i, j), said in zip(itertools.product(range(3), range(3)), squares, strict=True):
@@ -381,14 +355,13 @@ def test_a_long_text_is_shown_whole_in_squares_and_in_part_exactly(
     press(page, "x")
     assert re.fullmatch(r"Head 0\.0: 511 ‘\S+’ → 511 ‘\S+’ is cut\.", edits(page)[0])
     change = CutEdge(layer=0, head=0, query=511, key=511)
-    check_means(table(page), long_model, text, change)
+    check_means(table(page), tmp_path, text, change)
     press(page, "z")
     canvas.focus()
     press(page, "End", *["PageDown"] * 8, "Enter")  # the end again
     title.filter(has_text=f"keys {length - 512} to {length - 1}").wait_for()
     press(page, "h")
-    check_means(table(page), long_model, text, ZeroHead(layer=0, head=0))
-    page.close()
+    check_means(table(page), tmp_path, text, ZeroHead(layer=0, head=0))
 
 
 @pytest.mark.parametrize(

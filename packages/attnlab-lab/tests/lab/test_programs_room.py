@@ -1,7 +1,6 @@
 """The room Programs in a browser: its values, proofs and heads are those that Python computes."""
 
 import itertools
-import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -17,11 +16,11 @@ from attnlab import programs
 from attnlab.programs import Program, compile_program, interpret, library, prove_program
 from attnlab.programs.interpreter import Meaning, ids_of
 from attnlab.programs.text import read_lines, read_program
-from attnlab_lab.server import answer_process, program_answers
+from attnlab_lab.server import program_answers
+from tests.sampling import sampled
 
-from .playing import cells, press, settled, tamper, violations
-from .serving import PATIENCE
-from .test_playground import CONTRASTS
+from .playing import cells, check_look, press, settled, tamper
+from .serving import PATIENCE, asked
 
 WAIT = PATIENCE * 1000
 SORT = """smaller = select(tokens, tokens, "<")
@@ -214,7 +213,7 @@ def test_every_program_of_the_menu_is_that_of_the_library(opened: Any) -> None:
         )
         assert table(page) == expected(text, alphabet, example)
         program, known = read_program(text, alphabet), LIBRARY[name](alphabet)
-        for length in range(1, 5):
+        for length in range(1, 4):
             for letters in itertools.product(alphabet, repeat=length):
                 assert interpret(program, letters) == interpret(known, letters)
         if name == "dyck-1":
@@ -262,13 +261,13 @@ def wrong_weight(told: dict[str, Any]) -> None:
     one["weights"], two["weights"] = two["weights"], one["weights"]
 
 
-@pytest.mark.parametrize(
-    "fault", [None, of_another_example, heads_of_another_line, turned_selector, wrong_weight]
-)
+FAULTS = [turned_selector, of_another_example, heads_of_another_line, wrong_weight]
+
+
+@pytest.mark.parametrize("fault", sampled(FAULTS, 2))
 def test_a_wrong_number_is_caught(context: Any, opened: Any, fault: Any) -> None:
     page = context.new_page()
-    where = "steps" if fault is of_another_example else "prove"
-    tamper(page, f"/api/programs/{where}", fault or (lambda told: None))
+    tamper(page, f"/api/programs/{'steps' if fault is of_another_example else 'prove'}", fault)
     opened(page)
 
     def check() -> None:
@@ -276,37 +275,46 @@ def test_a_wrong_number_is_caught(context: Any, opened: Any, fault: Any) -> None
         prove(page)
         check_heads(page, SORT, "abc", "cab", 6)
 
-    if fault is None:
-        check()
-        return
     with pytest.raises(AssertionError):
         check()
+
+
+def held_back(page: Any, what: str, ask: Callable[[], Any]) -> Any:
+    """Ask, and hold the request for that back; return it."""
+    held: list[Any] = []
+    page.route(re.compile(f"programs/{what}"), held.append, times=1)
+    ask()
+    while not held:
+        page.wait_for_timeout(20)
+    return held[0]
 
 
 @pytest.mark.parametrize("what", ["steps", "prove"])
 def test_an_older_answer_that_comes_late_is_not_shown(opened: Any, what: str) -> None:
     page = opened()
-    held: list[Any] = []
-
-    def hold_first(route: Any) -> None:
-        if held:
-            route.continue_()
-        else:
-            held.append(route)
-
-    page.route(re.compile(f"programs/{what}"), hold_first)
-    if what == "steps":
-        page.get_by_label("Example").fill("bb")
-    else:
-        page.get_by_role("button", name="Compile and prove").click()
-    page.wait_for_timeout(600)
-    assert len(held) == 1
+    asks = {
+        "steps": lambda: page.get_by_label("Example").fill("bb"),
+        "prove": page.get_by_role("button", name="Compile and prove").click,
+    }
+    held = held_back(page, what, asks[what])
     fill(page, "Example", "acb")
-    own = {**held[0].request.headers, "sec-fetch-site": "same-origin"}
-    held[0].fulfill(response=held[0].fetch(headers=own))
-    page.wait_for_timeout(300)
+    own = {**held.request.headers, "sec-fetch-site": "same-origin"}
+    with page.expect_event("requestfinished", lambda request: request == held.request):
+        held.fulfill(response=held.fetch(headers=own))
     assert table(page) == expected(SORT, "abc", "acb")
     assert page.locator(".proof-part h2").count() == 0
+
+
+def test_an_answer_that_comes_late_hides_no_refusal_of_a_later_question(opened: Any) -> None:
+    page = opened()
+    held = held_back(page, "steps", lambda: page.locator("#choice-longest").select_option("2"))
+    page.get_by_role("button", name="Compile and prove").click()
+    refused = page.get_by_text("the example has 3 letters, and the longest input 2")
+    refused.wait_for()
+    with page.expect_response("**/api/programs/steps"):
+        held.continue_()
+    settled(page)
+    assert refused.is_visible()
 
 
 def test_what_is_refused_is_told_in_a_sentence(opened: Any) -> None:
@@ -333,23 +341,6 @@ def test_what_is_refused_is_told_in_a_sentence(opened: Any) -> None:
     page.get_by_text("make 299,592 inputs, and this room tries at most 100,000").wait_for()
 
 
-def test_an_answer_that_comes_late_hides_no_refusal_of_a_later_question(opened: Any) -> None:
-    page, held = opened(), []
-
-    def hold(route: Any) -> None:
-        held.append(route)
-
-    page.route("**/api/programs/steps", hold)
-    page.locator("#choice-longest").select_option("2")
-    page.get_by_role("button", name="Compile and prove").click()
-    refused = page.get_by_text("the example has 3 letters, and the longest input 2")
-    refused.wait_for()
-    with page.expect_response("**/api/programs/steps"):
-        held[0].continue_()
-    page.wait_for_function("document.body.dataset.busy === 'false'")
-    assert refused.is_visible()
-
-
 def test_a_program_that_fits_no_link_is_said_to(context: Any, opened: Any) -> None:
     page = opened()
     fill(page, "Program", f"{SORT}\n" + "#" * 600 + "\n" + "# %%%%" * 100)
@@ -369,19 +360,7 @@ def test_it_fits_any_width_is_legible_and_takes_the_keyboard(opened: Any) -> Non
     page.keyboard.press("Backspace")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector(".proof-part h2", timeout=WAIT)
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        for width in (360, 390, 1280, 2560):
-            page.set_viewport_size({"width": width, "height": 900})
-            settled(page)
-            assert page.evaluate("document.documentElement.scrollWidth") == width
-        assert [each for each in page.evaluate(CONTRASTS) if each[0] < 4.5] == []
-        assert violations(page) == []
-
-
-def asked(what: str, **facts: Any) -> tuple[int, Any]:
-    status, _, body = answer_process._answer(json.dumps({"what": what, **facts})).partition(" ")
-    return int(status), json.loads(body)
+    check_look(page)
 
 
 def test_the_server_refuses_what_takes_too_long_or_too_much(monkeypatch: Any) -> None:

@@ -7,21 +7,22 @@ from typing import Any
 import pytest
 
 from attnlab_lab import static
+from tests.sampling import sampled
 
-from .playing import Open, dots, edits, press, settled, trained
+from .playing import Open, dots, edits, follow, press, settled, trained
 
 SOLUTIONS = {
     "idle": "z0.1",
-    "weakest": "c0.1.3.3",
+    "mend": "c0.0.4.3,s0.0.4.4.2,s0.1.4.3.-3",
     "victim": "c0.0.3.0",
+    "weakest": "c0.1.3.3",
+    "lean-sort": "c0.0.4.3,c0.0.5.1,c0.0.5.2,c0.0.3.2,c0.0.3.0,c0.0.5.3,c0.0.5.5,c0.0.4.4,c0.0.5.0",
     "lean-copy": "c0.1.4.1,c0.0.4.3,c0.0.3.1,c0.0.5.4,c0.1.3.0,c0.0.3.2,c0.1.3.1,c0.1.3.2,c0.1.5.0,"
     "c0.0.5.3,c0.1.5.2,c0.0.5.0,c0.1.5.4,c0.1.5.1,c0.1.4.4,c0.1.3.3,c0.1.4.2,c0.0.5.5,c0.0.4.4,"
     "c0.1.4.0,c0.1.5.3",
     "lean-reverse": "c0.1.5.3,c0.1.5.4,c0.0.4.2,c0.0.4.4,c0.0.3.0,c0.0.4.0,c0.0.3.3,c0.0.5.2,"
     "c0.0.5.4,c0.0.5.5,c0.0.4.3,c0.0.5.3,c0.0.3.1,c0.1.3.1,c0.1.4.1,c0.1.4.3,c0.0.5.1,c0.1.4.4,"
     "c0.1.3.0,c0.1.5.2,c0.1.5.1,c0.1.3.2,c0.1.5.0,c0.1.3.3",
-    "lean-sort": "c0.0.4.3,c0.0.5.1,c0.0.5.2,c0.0.3.2,c0.0.3.0,c0.0.5.3,c0.0.5.5,c0.0.4.4,c0.0.5.0",
-    "mend": "c0.0.4.3,s0.0.4.4.2,s0.1.4.3.-3",
 }
 NEAR_MISSES = {
     "idle": ("z0.0", "So far"),
@@ -36,17 +37,14 @@ def told(page: Any) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", SOLUTIONS)
+@pytest.mark.parametrize("name", sampled(SOLUTIONS, 3))
 def test_a_puzzle_is_solved_by_our_solution_and_not_before(open_lab: Open, name: str) -> None:
     page = trained(open_lab(f"#room=bench&puzzle={name}"))
     assert told(page).startswith("So far"), told(page)
     start = page.url.partition("&edits=")[0]
     assert f"puzzle={name}" in page.url
     settings = re.sub("&puzzle=.*", "", start)
-    page.evaluate(
-        "link => { location.hash = link; }",
-        f"#{settings.partition('#')[2]}&puzzle={name}&edits={SOLUTIONS[name]}",
-    )
+    follow(page, f"#{settings.partition('#')[2]}&puzzle={name}&edits={SOLUTIONS[name]}")
     page.locator(".puzzle-told.all").wait_for()
     settled(page)
     right = sum(dots(page).values())
@@ -58,10 +56,7 @@ def test_a_puzzle_is_solved_by_our_solution_and_not_before(open_lab: Open, name:
     if name in NEAR_MISSES:
         near, reason = NEAR_MISSES[name]
         press(page, "Reset")
-        page.evaluate(
-            "link => { location.hash = link; }",
-            f"#{settings.partition('#')[2]}&puzzle={name}&edits={near}",
-        )
+        follow(page, f"#{settings.partition('#')[2]}&puzzle={name}&edits={near}")
         page.locator(".puzzle-told:not(.all)").wait_for()
         settled(page)
         assert told(page).startswith(reason)
@@ -85,5 +80,5 @@ def test_there_are_twenty_puzzles() -> None:
     folder = Path(static.__file__).parent
     texts = [(folder / name).read_text() for name in ("puzzles.js", "bench_puzzles.js")]
     names = [re.findall(r'name: "([\w-]+)"', text) for text in texts]
-    assert names[1] == list(SOLUTIONS)
+    assert set(names[1]) == set(SOLUTIONS)
     assert len({*names[0], *names[1]}) == 20

@@ -5,8 +5,8 @@ import re
 import shlex
 import shutil
 import signal
-from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 import attnlab
 from attnlab.cli import main
 from attnlab.edits import CutEdge
+from attnlab.experiments.sweeps import open_sweep
 
 from .playing import answers, click_cell, dots, edits, margin, press, settled, trained, violations
 from .serving import PATIENCE, Lab
@@ -23,33 +24,22 @@ from .serving import PATIENCE, Lab
 WAIT = PATIENCE * 1000
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path)
-    yield made
-    made.end(signal.SIGTERM)
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the lab of all tests, empty before the first."""
+    return tmp_path_factory.mktemp("runs-room")
 
 
 @pytest.fixture
-def context(browser: Any) -> Iterator[Any]:
-    """A browser's window; at the end, no complaint of a page but of a server that was away."""
-    made = browser.new_context(viewport={"width": 1280, "height": 900})
-    complaints: list[str] = []
-    made.on("console", lambda told: complaints.append(f"{told.text} {told.location['url']}"))
-    made.on("weberror", lambda error: complaints.append(str(error.error)))
-    yield made
-    made.close()
-    away = "net::ERR_|status of 403|status of 409"
-    assert [each for each in complaints if not re.search(away, each)] == []
+def allowed() -> str:
+    """What pages may complain of: a server that was away, and requests that it refused."""
+    return r"net::ERR_|status of 40[0139]"
 
 
-def opened(context: Any, lab: Lab, **link: str) -> Any:
-    """Start the lab, and open its room Runs."""
-    page = context.new_page()
-    page.goto(lab.start())
-    page.goto(lab.link(**link))
-    page.wait_for_selector(".run-form form:visible", timeout=WAIT)
-    return page
+@pytest.fixture
+def opened(open_room: Any) -> Any:
+    """Open the room with what a link says."""
+    return partial(open_room, "runs", ".run-form form:visible")
 
 
 def fill(page: Any, **settings: Any) -> None:
@@ -59,9 +49,15 @@ def fill(page: Any, **settings: Any) -> None:
         page.locator(f"#setting-{name}").fill(str(value))
 
 
-def start(page: Any, **settings: Any) -> None:
+def start(page: Any, **settings: Any) -> str:
+    """Start a run with these settings, and return its name."""
     fill(page, **settings)
+    before = page.locator("#run-title").text_content()
     page.get_by_role("button", name="Start", exact=True).dblclick()  # which starts one run
+    page.wait_for_function(
+        "before => document.querySelector('#run-title').textContent !== before", arg=before
+    )
+    return str(page.locator("#run-title").text_content())
 
 
 def until(page: Any, state: str) -> None:
@@ -120,14 +116,20 @@ def check_claims(page: Any, claims: list[dict[str, Any]]) -> None:
         assert line.locator(".note").inner_text() == told
 
 
-def test_from_an_empty_folder_to_a_run_on_the_bench(context: Any, lab: Lab) -> None:
-    page = opened(context, lab)
+def test_from_an_empty_folder_to_a_run_on_the_bench(
+    context: Any, opened: Any, open_room: Any, home: Path
+) -> None:
+    page = context.new_page()
+    for room, words in (("populations", "no population yet"), ("sweeps", "no sweep yet")):
+        open_room(room, f".{room}-room:has-text('{words}')", page)
+    page.get_by_role("link", name="Start one in Runs").click()
+    page.wait_for_selector(".run-form form:visible", timeout=WAIT)
     assert page.locator(".run-list .note").inner_text().startswith("None yet.")
-    start(page, steps=2000, learning_rate=0.03, weight_decay=0.1)
+    assert start(page, steps=1200, learning_rate=0.01, evaluate_every=200) == "sorting"
     until_training(page)
     assert page.locator(".run-details .margin-line").first.inner_text().startswith("training: step")
     until(page, "finished")
-    folder = lab.folder / "runs" / "sorting"
+    folder = home / "runs" / "sorting"
     claims = json.loads((folder / "claims.json").read_text())
     page.wait_for_selector(".run-claims li")
     assert states(page) == {"sorting": "finished"}
@@ -140,7 +142,6 @@ def test_from_an_empty_folder_to_a_run_on_the_bench(context: Any, lab: Lab) -> N
         page.get_by_role("link", name="Report").click()
     report.value.wait_for_selector("h1")
     assert "sort" in report.value.title().lower()
-    report.value.close()
 
     page.get_by_role("link", name="Open in the Bench").click()
     trained(page)
@@ -172,80 +173,14 @@ def test_from_an_empty_folder_to_a_run_on_the_bench(context: Any, lab: Lab) -> N
     check_domain(settled(again), folder, CutEdge(layer=0, head=0, query=3, key=1))
 
 
-def test_a_killed_server_s_training_resumes_and_all_tabs_show_it(context: Any, lab: Lab) -> None:
-    page = opened(context, lab)
-    start(page, steps=4000, evaluate_every=2000)
-    until_training(page)
-    other = context.new_page()
-    other.goto(lab.link(show="sorting"))
-    until_training(other)
-    lab.end(signal.SIGKILL)
-    page.get_by_text("The lab does not answer.").wait_for(timeout=WAIT)
-    until(page, "unknown")
-    assert not page.get_by_role("button", name="Pause").is_visible()
-    address = lab.start()
-    page.get_by_text("The lab was started anew.").wait_for(timeout=WAIT)
-    context.new_page().goto(address)
-    for each in (page, other):
-        until(each, "stopped")
-        each.wait_for_selector(".notice", state="hidden")
-        assert each.locator("[data-figure=loss] path").get_attribute("d").startswith("M")
-    page.get_by_role("button", name="Resume").click()
-    until_training(other)
-    until(page, "finished")
-    until(other, "finished")
-    other.reload()
-    until(other, "finished")
-    alone = attnlab.run("sorting", steps=4000, evaluate_every=2000)
-    resumed = attnlab.open(lab.folder / "runs" / "sorting").model.state_dict()
-    for name, value in alone.model.state_dict().items():
-        assert value.equal(resumed[name]), name
-
-
-def test_one_run_is_paused_and_one_is_canceled_by_keyboard(context: Any, lab: Lab) -> None:
-    page = opened(context, lab)
-
-    def reach(name: str, key: str = "Tab") -> None:
-        """Move the focus to the control of this name, as a keyboard does."""
-        for _ in range(80):
-            page.keyboard.press(key)
-            focused = "(node => node.labels?.[0]?.innerText || node.innerText)"
-            if page.evaluate(f"{focused}(document.activeElement)").strip() == name:
-                return
-        raise AssertionError(f"the keyboard does not reach {name}")
-
-    reach("21 more settings")
-    page.keyboard.press("Enter")
-    reach("steps", "Shift+Tab")
-    page.keyboard.press("Control+A")
-    page.keyboard.type("900000")
-    reach("Start")
-    page.keyboard.press("Enter")
-    until_training(page)
-    reach("Pause", "Shift+Tab")
-    page.keyboard.press("Space")
-    until(page, "paused")
-    assert page.evaluate("document.activeElement.innerText") == "Resume"
-    page.keyboard.press("Enter")
-    until_training(page)
-    reach("Cancel")
-    page.keyboard.press("Enter")
-    until(page, "canceled")
-    assert page.locator("#status").inner_text() == "sorting: canceled."
-    assert page.evaluate("document.activeElement.innerText") == "Resume"
-    assert states(page) == {"sorting": "canceled"}
-    told = page.locator(".run-details .command").inner_text()
-    assert told == "attnlab resume runs/sorting"
-
-
 def test_the_form_says_what_the_command_line_says(
-    context: Any, lab: Lab, capsys: Any, monkeypatch: Any
+    opened: Any, home: Path, capsys: Any, monkeypatch: Any
 ) -> None:
-    page = opened(context, lab)
+    page = opened()
     fill(page, letters=99)
     message = page.locator(".run-form .message")
     message.filter(has_text="letters").wait_for()
-    monkeypatch.chdir(lab.folder)
+    monkeypatch.chdir(home)
     assert main(["run", "sorting", "--set", "letters=99"]) == 2
     assert message.inner_text() in " ".join(capsys.readouterr().err.split())
     assert page.locator("[aria-invalid=true]").evaluate_all("all => all.map(each => each.id)") == [
@@ -259,48 +194,156 @@ def test_the_form_says_what_the_command_line_says(
     command.filter(has_text="evaluate_every=20").filter(has_text="--seed 7").wait_for()
     assert message.inner_text() == ""
     words = shlex.split(command.inner_text())
-    start(page)
+    name = start(page)
     until(page, "finished")
     main([*words[1:], "--out", "same"])
-    one, two = (lab.folder / each / "model.safetensors" for each in ("runs/sorting", "same"))
+    one, two = (home / each / "model.safetensors" for each in (f"runs/{name}", "same"))
     assert one.read_bytes() == two.read_bytes()
     page.locator("#experiment").select_option("handmade")
     assert page.locator("#setting-steps").input_value() == "10001"
     assert "experiment=handmade" in page.url
 
 
-def test_two_runs_side_by_side_at_any_width(context: Any, lab: Lab, sorter: Path) -> None:
+def test_two_runs_side_by_side_at_any_width(opened: Any, home: Path, sorter: Path) -> None:
     for name in ("one", "two"):
-        shutil.copytree(sorter, lab.folder / "runs" / name)
-    config = lab.folder / "runs" / "two" / "config.json"
+        shutil.copytree(sorter, home / "runs" / name)
+    config = home / "runs" / "two" / "config.json"
     config.write_text(config.read_text().replace('"seed": 0', '"seed": 5'))
-    page = opened(context, lab, **{"show": "one", "with": "two"})
+    page = opened(**{"show": "one", "with": "two"})
     rows = page.locator(".comparison tr")
     page.wait_for_selector(".comparison")
     assert page.locator("#compare").input_value() == "two"
     found = [row.inner_text().split("\t") for row in rows.all()]
     assert found[2] == ["seed", "0", "5"]
     assert found[3] == ["Claims"]
-    claims = json.loads((lab.folder / "runs" / "one" / "claims.json").read_text())
+    claims = json.loads((home / "runs" / "one" / "claims.json").read_text())
     assert found[4][1:] == [f"✓ {claims[0]['measured']}"] * 2
     for width in (360, 390, 1280, 2560):
         for scheme in ("light", "dark"):
             page.set_viewport_size({"width": width, "height": 900})
             page.emulate_media(color_scheme=scheme)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
-    same = context.browser.new_context(bypass_csp=True, storage_state=context.storage_state())
-    other = same.new_page()
-    other.goto(page.url)
-    other.wait_for_selector(".comparison")
-    assert violations(other) == []
-    same.close()
+    assert violations(page) == []
     page.locator("#compare").select_option("")
     page.wait_for_selector(".comparison", state="detached")
     assert "with=" not in page.url
-    page.goto(lab.link(show="two"))
+    opened(page=page, show="two")
     page.get_by_role("heading", name="two", exact=True).wait_for()
-    page.goto(lab.link(show="three"))
+    opened(page=page, show="three")
     page.locator("#notice").filter(has_text="There is no run “three”").wait_for()
+
+
+def test_a_population_is_started_and_opened(opened: Any, home: Path) -> None:
+    page = opened()
+    page.locator("#setting-number-of-seeds").fill("3")
+    fill(page, steps=40, evaluate_every=20, seed=5)
+    page.locator(".run-form .command", has_text="--seed 5 --seeds 3").wait_for()
+    population = home / "runs" / start(page)
+    until(page, "finished")
+    page.get_by_role("link", name="Open in Populations").click()
+    page.wait_for_selector(".seed-columns:visible", timeout=WAIT)
+    names = page.locator(".seed").evaluate_all("all => all.map(each => each.dataset.name)")
+    assert names == ["5", "6", "7"]
+    found = attnlab.open(population)
+    assert (found.seeds, found.config.steps) == ((5, 6, 7), 40)
+
+
+def test_a_sweep_is_started_and_a_cell_of_it_is_trained_again(opened: Any, home: Path) -> None:
+    page = opened()
+    page.locator("#setting-number-of-seeds").fill("2")
+    fill(page, steps=20, evaluate_every=20, d_model="4,6", seed=5)
+    page.locator(".run-form .command", has_text="d_model=4,6").wait_for()
+    sweep_folder = home / "runs" / start(page)
+    until(page, "finished")
+    page.get_by_role("link", name="Open in Sweeps").click()
+    page.wait_for_selector(".cell-part:visible", timeout=WAIT)
+    sweep = open_sweep(sweep_folder)
+    assert sweep.outcome.seeds == (5, 6)
+    assert [cell.fields for cell in sweep.cells] == [{"d_model": 4}, {"d_model": 6}]
+    typed = shlex.split(page.locator(".cell-part .command").inner_text())
+    page.get_by_role("button", name="Train them in Runs").click()
+    until(page, "finished")
+    again = attnlab.open(home / "runs" / str(page.locator("#run-title").text_content()))
+    assert again.seeds == (5, 6)
+    assert main([*typed[1:], "--out", str(home / "typed"), "--quiet"]) in (0, 1)
+    same = attnlab.open(home / "typed")
+    assert (same.seeds, same.config) == (again.seeds, again.config)
+    cell = next(each for each in sweep.cells if each.fields["d_model"] == again.config.d_model)
+    assert [member.solved_at for member in cell.members] == list(again.solved_at)
+
+
+def focused(page: Any) -> str:
+    """The name of the control that has the focus."""
+    words = "(node => node.labels?.[0]?.innerText || node.innerText)(document.activeElement)"
+    return str(page.evaluate(words)).strip()
+
+
+def reach(page: Any, name: str, key: str = "Tab") -> None:
+    """Move the focus to the control of this name, as a keyboard does."""
+    for _ in range(80):
+        page.keyboard.press(key)
+        if focused(page) == name:
+            return
+    raise AssertionError(f"the keyboard does not reach {name}")
+
+
+def test_by_keyboard_runs_are_canceled_and_paused_and_one_outlives_its_server(
+    context: Any, opened: Any, lab: tuple[Lab, str], home: Path
+) -> None:
+    page = opened()
+
+    reach(page, "21 more settings")
+    page.keyboard.press("Enter")
+    reach(page, "steps", "Shift+Tab")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("4000")
+    reach(page, "Start")
+    page.keyboard.press("Enter")
+    until(page, "running")
+    canceled = page.locator("#run-title").inner_text()
+    reach(page, "Cancel", "Shift+Tab")
+    page.keyboard.press("Enter")
+    until(page, "canceled")
+    page.locator("#status", has_text=f"{canceled}: canceled.").wait_for()
+    assert focused(page) == "Resume"
+    told = page.locator(".run-details .command").inner_text()
+    assert told == f"attnlab resume runs/{canceled}"
+    reach(page, "Start")
+    page.keyboard.press("Enter")
+    until_training(page)
+    name = page.locator("#run-title").inner_text()
+    assert name != canceled
+    reach(page, "Pause", "Shift+Tab")
+    page.keyboard.press("Space")
+    until(page, "paused")
+    assert focused(page) == "Resume"
+    page.keyboard.press("Enter")
+    until_training(page)
+
+    other = opened(show=name)
+    until_training(other)
+    server, _ = lab
+    server.end(signal.SIGKILL)
+    page.get_by_text("The lab does not answer.").wait_for(timeout=WAIT)
+    until(page, "unknown")
+    assert not page.get_by_role("button", name="Pause").is_visible()
+    address = server.start()
+    page.get_by_text("The lab was started anew.").wait_for(timeout=WAIT)
+    context.new_page().goto(address)
+    for each in (page, other):
+        until(each, "stopped")
+        each.wait_for_selector(".notice", state="hidden")
+        assert each.locator("[data-figure=loss] path").get_attribute("d").startswith("M")
+    page.get_by_role("button", name="Resume").click()
+    until_training(other)
+    for each in (page, other):
+        until(each, "finished")
+    other.reload()
+    until(other, "finished")
+    metrics = (home / "runs" / name / "metrics.jsonl").read_text().splitlines()
+    steps = [line["step"] for line in map(json.loads, metrics) if "learning_rate" in line]
+    assert steps == sorted(set(steps))
+    assert steps[0] <= 50 < 4000 == steps[-1]
 
 
 def test_the_command_says_what_it_needs(capsys: Any, tmp_path: Path) -> None:

@@ -17,148 +17,129 @@ from tests.sampling import sampled
 from .jobs_checks import is_running
 from .serving import PROGRAM, served, until
 
-QUICK = {"steps": 40, "evaluate_every": 20, "batch_size": 32}
-LONGER = {"steps": 300, "evaluate_every": 50, "letters": 6, "length": 4, "d_model": 48, "d_ff": 96}
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory, sorter):
+    """A server over a folder with the sorter, for all tests but those that end it."""
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copytree(sorter, folder / "runs" / "sorter")
+    with served(folder) as made:
+        yield made
 
 
 def numbers(packed):
     return unpack(packed, 10_000).ravel().tolist()
 
 
-def test_a_job_runs_and_its_run_is_like_any_other(tmp_path):
-    with served(tmp_path) as lab:
-        asked = {"experiment": "sorting", "settings": QUICK, "seed": 3, "name": "mine"}
-        assert lab.post("/api/jobs", asked)["name"] == "mine"
-        told = list(lab.events("mine"))
-        assert [number for number, _ in told] == list(range(1, len(told) + 1))
-        assert (told[0][1]["event"], told[-1][1]["event"]) == ("began", "ended")
-        assert told[-1][1]["state"] == "finished"
-        steps = [event for _, event in told if event["event"] == "step"]
-        assert (steps[-1]["step"], steps[-1]["steps"]) == (40, 40)
-        assert "loss" in steps[-1]["figures"]
-        assert list(lab.events("mine", after=2)) == told[2:]
-        assert lab.job("mine")["state"] == "finished"
-        (run,) = lab.ask("GET", "/api/runs").value
-        assert (run["run"], run["state"]) == ("mine", "finished")
-        found = lab.ask("GET", "/api/runs/mine").value
-        assert found["config"]["seed"] == 3
-        assert found["config"]["settings"]["batch_size"] == 32
-        assert found["claims"]
-        assert found["metrics"][-1]["step"] == 40
-        report = lab.ask("GET", "/runs/mine/report.html")
-        assert report.body == (tmp_path / "runs/mine/report.html").read_bytes()
-    mine = attnlab.open(tmp_path / "runs" / "mine")
-    alone = attnlab.run("sorting", seed=3, **QUICK)
-    for name, value in mine.model.state_dict().items():
-        assert value.equal(alone.model.state_dict()[name]), name
+def test_a_job_runs_and_its_run_is_like_any_other(lab):
+    settings = {"steps": 40, "evaluate_every": 20, "batch_size": 32}
+    asked = {"experiment": "sorting", "settings": settings, "seed": 3, "name": "mine"}
+    assert lab.post("/api/jobs", asked)["name"] == "mine"
+    told = list(lab.events("mine"))
+    assert [number for number, _ in told] == list(range(1, len(told) + 1))
+    assert (told[0][1]["event"], told[-1][1]["event"]) == ("began", "ended")
+    assert told[-1][1]["state"] == "finished"
+    steps = [event for _, event in told if event["event"] == "step"]
+    assert (steps[-1]["step"], steps[-1]["steps"]) == (40, 40)
+    assert "loss" in steps[-1]["figures"]
+    assert list(lab.events("mine", after=2)) == told[2:]
+    assert lab.job("mine")["state"] == "finished"
+    states = {run["run"]: run["state"] for run in lab.ask("GET", "/api/runs").value}
+    assert states == {"mine": "finished", "sorter": "finished"}
+    found = lab.ask("GET", "/api/runs/mine").value
+    assert found["config"]["seed"] == 3
+    assert found["config"]["settings"]["batch_size"] == 32
+    assert found["claims"]
+    assert found["metrics"][-1]["step"] == 40
+    report = lab.ask("GET", "/runs/mine/report.html")
+    assert report.body == (lab.folder / "runs/mine/report.html").read_bytes()
 
 
-def test_answers_are_those_of_the_library(tmp_path, sorter):
-    shutil.copytree(sorter, tmp_path / "runs" / "sorter")
+def test_answers_are_those_of_the_library(lab):
+    run = lab.folder / "runs" / "sorter"
     edits = [{"edit": "CutEdge", "query": 3, "key": 1, "head": 1}]
-    with served(tmp_path) as lab:
-        for own in ([], edits):
-            found = lab.post("/api/ask", {"run": "sorter", "input": "cab", "edits": own})
-            question = attnlab.ask(tmp_path / "runs" / "sorter", "cab")
-            trace = question.trace()
-            if own:
-                trace = attnlab.fork(question, *attnlab.edits.edits_from_json(own)).after
-            assert found["answer"] == "".join(step.choice for step in trace.steps)
-            assert found["expected"] == "abc"
-            assert found["isRight"] == (found["answer"] == found["expected"])
-            assert (found["margin"] > 0) == found["isRight"]
-            last = found["steps"][-1]
-            assert last["tokens"] == list(trace.tokens[:-1])
-            for step, wanted in zip(found["steps"], trace.steps, strict=True):
-                pairs = zip(numbers(step["probabilities"])[1:], wanted.probabilities, strict=True)
+    for own in ([], edits):
+        found = lab.post("/api/ask", {"run": "sorter", "input": "cab", "edits": own})
+        question = attnlab.ask(run, "cab")
+        trace = question.trace()
+        if own:
+            trace = attnlab.fork(question, *attnlab.edits.edits_from_json(own)).after
+        assert found["answer"] == "".join(step.choice for step in trace.steps)
+        assert found["expected"] == "abc"
+        assert found["isRight"] == (found["answer"] == found["expected"])
+        assert (found["margin"] > 0) == found["isRight"]
+        last = found["steps"][-1]
+        assert last["tokens"] == list(trace.tokens[:-1])
+        for step, wanted in zip(found["steps"], trace.steps, strict=True):
+            pairs = zip(numbers(step["probabilities"])[1:], wanted.probabilities, strict=True)
+            assert all(abs(one - other) < 1e-6 for one, other in pairs)
+        assert [head["name"] for head in last["heads"]] == ["0.0", "0.1"]
+        for head, wanted in zip(last["heads"], trace.attention, strict=True):
+            size = head["rows"]
+            assert (size, head["columns"]) == (6, 6)
+            weights = numbers(head["weights"])
+            for query, row in enumerate(wanted.rows):
+                pairs = zip(weights[query * size : query * size + query + 1], row, strict=True)
                 assert all(abs(one - other) < 1e-6 for one, other in pairs)
-            assert [head["name"] for head in last["heads"]] == ["0.0", "0.1"]
-            for head, wanted in zip(last["heads"], trace.attention, strict=True):
-                size = head["rows"]
-                assert (size, head["columns"]) == (6, 6)
-                weights = numbers(head["weights"])
-                for query, row in enumerate(wanted.rows):
-                    pairs = zip(weights[query * size : query * size + query + 1], row, strict=True)
-                    assert all(abs(one - other) < 1e-6 for one, other in pairs)
-        wrong = lab.ask("POST", "/api/ask", {"run": "sorter", "input": "cax"})
-        assert (wrong.status, "3 letters from a to c" in wrong.value["error"]) == (400, True)
-        nowhere = [{"edit": "ZeroHead", "layer": 0, "head": 7}]
-        wrong = lab.ask("POST", "/api/ask", {"run": "sorter", "input": "cab", "edits": nowhere})
-        assert (wrong.status, "head" in wrong.value["error"]) == (400, True)
-        stored = [{"edit": "FreezePattern", "recording": str(Path("/etc"))}]
-        wrong = lab.ask("POST", "/api/ask", {"run": "sorter", "input": "cab", "edits": stored})
-        assert (wrong.status, "cannot read a recording" in wrong.value["error"]) == (400, True)
+    wrong = lab.ask("POST", "/api/ask", {"run": "sorter", "input": "cax"})
+    assert (wrong.status, "3 letters from a to c" in wrong.value["error"]) == (400, True)
+    nowhere = [{"edit": "ZeroHead", "layer": 0, "head": 7}]
+    wrong = lab.ask("POST", "/api/ask", {"run": "sorter", "input": "cab", "edits": nowhere})
+    assert (wrong.status, "head" in wrong.value["error"]) == (400, True)
+    stored = [{"edit": "FreezePattern", "recording": str(Path("/etc"))}]
+    wrong = lab.ask("POST", "/api/ask", {"run": "sorter", "input": "cab", "edits": stored})
+    assert (wrong.status, "cannot read a recording" in wrong.value["error"]) == (400, True)
 
 
-def test_it_listens_here_alone_and_no_log_has_its_secrets(tmp_path):
-    with served(tmp_path) as lab:
-        heard = subprocess.run(["ss", "-Hltn"], capture_output=True, text=True, check=True).stdout
-        places = [line.split()[3] for line in heard.splitlines()]
-        assert [each for each in places if each.endswith(f":{lab.port}")] == [
-            f"127.0.0.1:{lab.port}"
-        ]
-        assert lab.ask("GET", lab.opening).status == 403
-        lab.ask("GET", f"/?token={lab.token}&more")
-        lab.ask("GET", f"/nothing?token={lab.token}")
-        lab.ask("GET", f"/{lab.token}", cookie="x")
-        lab.end()
-        told = lab.told.replace(lab.opening, "")
-        secret = lab.cookie.partition("=")[2]
-        assert lab.token not in told + lab.log
-        assert secret not in told + lab.log
-
-
-def test_enter_shows_an_address_for_one_more_browser(tmp_path):
-    with served(tmp_path) as lab:
-        assert "Enter shows a new address" in lab.process.stdout.readline()
-        for _ in range(2):
-            lab.process.stdin.write("\n")
-            lab.process.stdin.flush()
-            told = lab.process.stdout.readline()
-            lab.process.stdout.readline()
-            path = "/" + told.strip().rpartition("/")[2]
-            assert path != lab.opening
-            lab.opening = path
-            lab.open()
-            assert lab.ask("GET", "/").status == 200
-        lab.process.stdin.close()  # the lab goes on without a terminal
+def test_enter_shows_an_address_for_one_more_browser(lab):
+    assert "Enter shows a new address" in lab.process.stdout.readline()
+    for _ in range(2):
+        lab.process.stdin.write("\n")
+        lab.process.stdin.flush()
+        told = lab.process.stdout.readline()
+        lab.process.stdout.readline()
+        path = "/" + told.strip().rpartition("/")[2]
+        assert path != lab.opening
+        lab.opening = path
+        lab.open()
         assert lab.ask("GET", "/").status == 200
+    lab.process.stdin.close()  # the lab goes on without a terminal
+    assert lab.ask("GET", "/").status == 200
 
 
-def steps_of(lab, name, after=0):
-    """Wait for a step of a job, and return the last id that was read."""
-    with closing(lab.events(name, after)) as told:
-        for number, event in told:
-            assert event["event"] != "ended", event
-            if event["event"] == "step":
-                return number
-    raise AssertionError("the stream ended")
+def test_a_port_that_is_taken_is_one_sentence(lab, tmp_path):
+    again = [sys.executable, "-c", PROGRAM, str(lab.port)]
+    done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert f"refused: port {lab.port} is taken by another program; choose" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 @pytest.mark.parametrize("number", sampled([signal.SIGTERM, signal.SIGINT], 1))
-def test_a_signal_ends_the_server_and_its_jobs(tmp_path, number):
+def test_it_listens_here_alone_and_a_signal_ends_it_and_its_jobs(tmp_path, number):
     with served(tmp_path) as lab:
-        asked = {"experiment": "sorting", "settings": {**LONGER, "steps": 1_000_000}}
+        heard = subprocess.run(["ss", "-Hltn"], capture_output=True, text=True, check=True).stdout
+        places = [line.split()[3] for line in heard.splitlines()]
+        places = [place for place in places if place.endswith(f":{lab.port}")]
+        assert places == [f"127.0.0.1:{lab.port}"]
+        asked = {"experiment": "sorting", "settings": {"steps": 1_000_000}}
         name = lab.post("/api/jobs", asked)["name"]
         stream = lab.begin("GET", f"/api/jobs/{name}/events")  # a page that listens
         process = until(lambda: lab.job(name)["last"].get("process"))
         if number == signal.SIGTERM:
-            steps_of(lab, name)
-        status = lab.end(number)
-        assert status == (-number if number == signal.SIGTERM else 1)
+            with closing(lab.events(name)) as told:
+                assert "step" in (event["event"] for _, event in told)
+        assert lab.ask("GET", lab.opening).status == 403
+        lab.ask("GET", f"/?token={lab.token}&more")
+        lab.ask("GET", f"/nothing?token={lab.token}")
+        lab.ask("GET", f"/{lab.token}", cookie="x")
+        assert lab.end(number) == (-number if number == signal.SIGTERM else 1)
         with stream, closing(stream.connection):
             stream.read()
         assert not is_running(process)
-        assert "Traceback" not in lab.log
+        told = lab.told.replace(lab.opening, "") + lab.log
+        for secret in (lab.token, lab.cookie.partition("=")[2], "Traceback"):
+            assert secret not in told
     if number == signal.SIGTERM:
         log = (tmp_path / "runs" / ".jobs" / name / "events.jsonl").read_text().splitlines()
         assert json.loads(log[-1])["state"] == "stopped"
-
-
-def test_a_port_that_is_taken_is_one_sentence(tmp_path):
-    with served(tmp_path) as lab:
-        again = [sys.executable, "-c", PROGRAM, str(lab.port)]
-        done = subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert f"refused: port {lab.port} is taken by another program; choose" in done.stderr
-        assert done.stderr.count("\n") == 1
-        assert (done.returncode, done.stdout) == (1, "")

@@ -1,7 +1,5 @@
 """Answers of the process with the models: requests are checked, and any question has one."""
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,10 +7,7 @@ from hypothesis import strategies as st
 from attnlab.experiments import registry
 from attnlab_lab.server import answer_process
 
-
-def asked(what, **facts):
-    status, _, body = answer_process._answer(json.dumps({"what": what, **facts})).partition(" ")
-    return int(status), json.loads(body)
+from .serving import asked
 
 
 def test_experiments_are_described_as_the_command_line_does():

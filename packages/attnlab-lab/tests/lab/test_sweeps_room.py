@@ -2,9 +2,7 @@
 
 import itertools
 import re
-import shlex
 import shutil
-import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,16 +10,14 @@ from typing import Any
 import pytest
 
 import attnlab
-from attnlab.cli import main
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.sweeps import Sweep, open_sweep
 from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab_lab.server import members
+from tests.sampling import sampled
 
-from .playing import cells, tamper, violations
-from .serving import PATIENCE, Lab
-from .test_playground import CONTRASTS
-from .test_runs_room import fill, start, until
+from .playing import cells, check_look, tamper
+from .serving import PATIENCE
 
 WAIT = PATIENCE * 1000
 AXES = {"d_model": [4, 6], "num_heads": [2, 4], "steps": [60, 250]}
@@ -152,10 +148,10 @@ def alter(told: dict[str, Any], fault: str) -> None:
         told["cells"][0], told["cells"][1] = told["cells"][1], told["cells"][0]
 
 
-FAULTS = ["share", "interval", "loss", "step", "member", "figure", "impossible", "order"]
+FAULTS = ["share", "order", "interval", "loss", "step", "member", "figure", "impossible"]
 
 
-@pytest.mark.parametrize("fault", ["none", *FAULTS])
+@pytest.mark.parametrize("fault", sampled(FAULTS, 2))
 def test_a_wrong_number_is_caught(context: Any, opened: Any, found: Sweep, fault: str) -> None:
     page = context.new_page()
     tamper(page, "/api/sweeps/grid", lambda told: alter(told, fault))
@@ -166,9 +162,6 @@ def test_a_wrong_number_is_caught(context: Any, opened: Any, found: Sweep, fault
         choose(page, found.cells[1])
         check_cell(page, found.cells[1])
 
-    if fault == "none":
-        check()
-        return
     with pytest.raises(AssertionError):
         check()
 
@@ -190,13 +183,6 @@ def test_a_link_brings_back_what_was_chosen(context: Any, opened: Any, found: Sw
     again.get_by_text("There is no sweep gone in this folder.").wait_for()
 
 
-def test_a_cell_that_is_impossible_says_why(opened: Any) -> None:
-    page = opened(cell="6")
-    assert page.locator("#cell-title").inner_text() == "d_model=6 num_heads=4 steps=60"
-    assert "cannot be combined" in page.locator(".cell-part p").first.inner_text()
-    assert page.locator(".cell-again").is_hidden()
-
-
 def test_a_sweep_in_the_middle_shows_what_is_trained(opened: Any, home: Path) -> None:
     page = opened(sweep="half")
     there = open_sweep(home / "runs" / "half")
@@ -209,16 +195,12 @@ def test_a_sweep_in_the_middle_shows_what_is_trained(opened: Any, home: Path) ->
     page.get_by_text("are trained so far").wait_for(state="detached", timeout=WAIT)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_any_width_and_is_legible(opened: Any, scheme: str) -> None:
-    page = opened()
-    page.emulate_media(color_scheme=scheme)
-    for width in (360, 390, 1280, 2560):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => setTimeout(drawn)))")
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-    assert [each for each in page.evaluate(CONTRASTS) if each[0] < 4.5] == []
-    assert violations(page) == []
+def test_it_fits_any_width_and_an_impossible_cell_says_why(opened: Any) -> None:
+    page = opened(cell="6")
+    assert page.locator("#cell-title").inner_text() == "d_model=6 num_heads=4 steps=60"
+    assert "cannot be combined" in page.locator(".cell-part p").first.inner_text()
+    assert page.locator(".cell-again").is_hidden()
+    check_look(opened())
 
 
 def test_a_name_with_markup_is_text(opened: Any) -> None:
@@ -229,46 +211,6 @@ def test_a_name_with_markup_is_text(opened: Any) -> None:
     assert page.locator("main script, main img").count() == 0
     page.go_back()
     page.wait_for_function("() => document.querySelector('#choice-sweep').value === 'grid'")
-
-
-def test_a_sweep_is_started_in_runs_and_a_cell_of_it_is_trained_again(
-    browser: Any, tmp_path: Path
-) -> None:
-    lab = Lab(tmp_path)
-    context = browser.new_context(viewport={"width": 1280, "height": 900})
-    try:
-        page = context.new_page()
-        page.goto(lab.start())
-        page.goto(f"{lab.address}#v=1&room=sweeps")
-        page.get_by_text("There is no sweep yet.").wait_for(timeout=WAIT)
-        page.get_by_role("link", name="Start one in Runs").click()
-        page.wait_for_selector(".run-form form:visible", timeout=WAIT)
-        page.locator("#setting-number-of-seeds").fill("2")
-        fill(page, steps=20, evaluate_every=20, d_model="4,6", seed=5)
-        command = page.locator(".run-form .command")
-        command.filter(has_text="d_model=4,6").wait_for()
-        start(page)
-        until(page, "finished")
-        page.get_by_role("link", name="Open in Sweeps").click()
-        page.wait_for_selector(".cell-part:visible", timeout=WAIT)
-        sweep = open_sweep(tmp_path / "runs" / "sorting-sweep")
-        assert sweep.outcome.seeds == (5, 6)
-        assert [cell.fields for cell in sweep.cells] == [{"d_model": 4}, {"d_model": 6}]
-        typed = shlex.split(page.locator(".cell-part .command").inner_text())
-        page.get_by_role("button", name="Train them in Runs").click()
-        until(page, "finished")
-        page.get_by_role("link", name="Open in Populations").click()
-        page.wait_for_selector(".seed-columns:visible", timeout=WAIT)
-        again = attnlab.open(tmp_path / "runs" / "sorting-2-seeds")
-        assert again.seeds == (5, 6)
-        assert main([*typed[1:], "--out", str(tmp_path / "typed"), "--quiet"]) in (0, 1)
-        same = attnlab.open(tmp_path / "typed")
-        assert (same.seeds, same.config) == (again.seeds, again.config)
-        cell = next(each for each in sweep.cells if each.fields["d_model"] == again.config.d_model)
-        assert [member.solved_at for member in cell.members] == list(again.solved_at)
-    finally:
-        context.close()
-        lab.end(signal.SIGTERM)
 
 
 def test_too_many_models_are_refused_in_a_sentence(home: Path, monkeypatch: Any) -> None:
