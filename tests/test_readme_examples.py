@@ -26,8 +26,6 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 IDS = [page.stem for page in PAGES]
 
-pytestmark = pytest.mark.xdist_group("pages")  # one worker, so that the sorter is trained once
-
 
 class Block(NamedTuple):
     """A fenced block of a page, and the note in the comment before it: slow, or not run: why."""
@@ -82,14 +80,6 @@ def with_outputs(page: Path, kind: str) -> list[tuple[Block, str]]:
         for block, below in zip_longest(found, found[1:])
         if block.kind == kind
     ]
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """The folder of the run that the pages make."""
-    folder = tmp_path_factory.mktemp("pages") / "runs" / "sorting"
-    assert main(["run", "sorting", "--out", str(folder)]) == 0
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -184,20 +174,6 @@ def test_every_page_is_linked_from_the_readme():
 
 def test_a_word_that_was_not_printed_is_missed():
     assert words_missing("c a b → wrong 0.5", "c a b → right 0.7") == ["wrong"]
-
-
-EDITS_OF_THE_SORTER = [
-    words for words in COMMANDS if words[:4] == ["attnlab", "edit", "sorting", "cab"]
-]
-
-
-@pytest.mark.parametrize("words", EDITS_OF_THE_SORTER, ids=" ".join)
-def test_every_edit_of_the_sorter_changes_its_answer(words, trained, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["edit", str(trained), *words[3:]]) == 0
-    out = capsys.readouterr().out
-    assert "c a b → a b c" in out
-    assert "they part at step 2" in out
 
 
 def test_inputs_kept_out_are_as_many_as_said():

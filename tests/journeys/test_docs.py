@@ -31,6 +31,8 @@ def test_what_a_page_shows_can_be_typed_and_prints_what_it_shows(page, home, fol
         if block.note:
             continue
         printed = "".join(home.run(shlex.join(words)).out for words in block.commands)
+        edits = [words for words in block.commands if words[1:4] == ["edit", "sorting", "cab"]]
+        assert printed.count("they part at step 2") == len(edits)
         assert words_missing(shown, printed) == [], f"{block.body}{printed}"
     blocks = [pair for pair in with_outputs(page, "python") if not pair[0].note]
     if not blocks or page.name == "families.md":  # which names a model of the hub
