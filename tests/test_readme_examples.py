@@ -3,9 +3,11 @@
 What takes no minutes is typed in `journeys/test_docs.py`.
 """
 
+import io
 import re
 import shlex
 import shutil
+from contextlib import redirect_stdout
 from dataclasses import fields
 from itertools import zip_longest
 from pathlib import Path
@@ -19,7 +21,6 @@ from attnlab.cli.commands import app
 from attnlab.experiments import registry
 from attnlab.experiments.sorting import SortingConfig
 from attnlab.experiments.sweeps.axes import read_axes
-from tests.pages import run_blocks
 from tests.pretrained.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
@@ -119,8 +120,11 @@ def run_python(page: Path) -> None:
     parts = [each for each in with_outputs(page, "python") if not each[0].note]
     if not parts or page.name == "families.md":  # generated; names a model of the hub
         return
-    outputs = run_blocks([block.body for block, _ in parts])
-    for (block, shown), printed in zip(parts, outputs, strict=True):
+    names = {"__name__": "__main__"}
+    for block, shown in parts:
+        with redirect_stdout(io.StringIO()) as stream:
+            exec(block.body, names)
+        printed = stream.getvalue()
         assert words_missing(shown, printed) == [], f"{page.name}: {block.body}{printed}"
         if "as certificate" in block.body:
             assert "parameters: unchanged" in printed

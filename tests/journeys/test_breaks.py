@@ -70,7 +70,7 @@ a proof's check reads the certificate alone
     programs::the_folder_of
 a changed certificate holds
     attnlab/programs/reader.py differences = lambda text, fields, worst: []
-    programs::a_certificate_in
+    programs::a_program_is
 a proof goes on after its program has changed
     attnlab/programs/proof.py _SavedTally._refuse = lambda self, other: None
     programs::a_proof_that_ctrl
@@ -126,7 +126,7 @@ figures are text
     notebooks::a_converted_notebook
 whatever came is shown as nothing
     attnlab/experiments/viewer.py show = lambda *args, **options: None
-    notebooks::a_wrong_call
+    notebooks::a_figure_is
 a head's number tells its role
     attnlab/truth/network.py shuffle_heads = lambda network, random: None
     edits::a_method_of

@@ -51,7 +51,8 @@ def test_a_mistyped_command_gets_one_sentence_and_leaves_nothing_behind(home, co
 
 def test_ctrl_c_keeps_what_was_trained_and_names_the_command_that_goes_on(home):
     (home.here / "my runs").mkdir()
-    process = home.start("attnlab run sorting --out 'my runs/first'")
+    settings = "steps=1200 learning_rate=1e-2 evaluate_every=200"
+    process = home.start(f"attnlab run sorting --out 'my runs/first' --set {settings}")
     printed = ""
     while "right" not in printed:  # the first line of progress
         printed += process.stdout.readline()

@@ -14,7 +14,7 @@ def pictures(outputs: Sequence[dict[str, Any]]) -> int:
     return sum("image/png" in output.get("data", {}) for output in outputs)
 
 
-def test_a_figure_is_a_picture_once_and_without_a_magic(
+def test_a_figure_is_a_picture_once_without_a_magic_and_a_wrong_call_one_sentence(
     kernel: Callable[[str], list[dict[str, Any]]], sorter: Path
 ) -> None:
     first = f"import attnlab\nrecording = attnlab.record(attnlab.load({str(sorter)!r}), 'cab')"
@@ -33,19 +33,13 @@ def test_a_figure_is_a_picture_once_and_without_a_magic(
     kernel("%matplotlib inline")
     for code, number in cells.items():
         assert pictures(kernel(code)) == number, f"with the magic: {code}"
-
-
-def test_a_wrong_call_in_a_cell_ends_in_one_sentence(
-    kernel: Callable[[str], list[dict[str, Any]]], sorter: Path
-) -> None:
-    code = f"""
-import attnlab
+    wrong = f"""
 try:
     attnlab.show(attnlab.record(attnlab.load({str(sorter)!r}), "*.weights"))
 except attnlab.AttnlabError as error:
     print(error)
 """
-    (output,) = kernel(code)
+    (output,) = kernel(wrong)
     assert "record inputs at once: attnlab.record(model" in output["text"]
     assert output["text"].count("\n") == 1
 

@@ -36,27 +36,20 @@ def answers(home, folder, word):
     return home.python(program).out
 
 
-def test_a_program_is_compiled_proved_and_checked_by_someone_else(home):
+def test_a_program_is_compiled_proved_and_checked_by_someone_else_who_finds_every_lie(home):
     (home.here / "parity.py").write_text(PARITY)
     told = home.run("attnlab compile parity.py --length 5 --example abb --out parity")
     assert "proved on all 62 inputs of up to 5 tokens" in told.out
     assert "left = 10 % (indices + 1)" in told.out
     assert answers(home, "parity", "abb") == f"{RIGHT}\n"
     assert ": holds;" in home.run("python parity/check.py").out
-
-
-def test_a_certificate_in_which_someone_changed_a_field_does_not_hold(home):
-    (home.here / "parity.py").write_text(PARITY)
-    home.run("attnlab compile parity.py --length 4 --out parity")
     certificate = home.here / "parity" / "certificate.json"
-    kept = certificate.read_text()
+    kept = json.loads(certificate.read_text())
     for field, lie in (("margin", 99.0), ("name", "sort"), ("proved_to", 9), ("shortest", 3)):
-        certificate.write_text(json.dumps({**json.loads(kept), field: lie}, indent=2))
+        certificate.write_text(json.dumps({**kept, field: lie}, indent=2))
         told = home.run("python parity/check.py", status=1)
         assert "DIFFERS" in told.out
         assert field in told.out or field == "proved_to"
-    certificate.write_text(kept)
-    home.run("python parity/check.py")
 
 
 def twice(text):

@@ -1,11 +1,10 @@
 """The playground, written once, and opened in a browser that may ask for nothing else."""
 
-import functools
 import http.server
 import re
-import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from attnlab_lab.static import write_static
 
 from .playing import Open
-from .serving import PATIENCE, Lab
+from .serving import Lab, opened_room, running
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +28,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(playground: Path) -> Iterator[str]:
-    handler = functools.partial(Quiet, directory=playground)
+    handler = partial(Quiet, directory=playground)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
         threading.Thread(target=httpd.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{httpd.server_port}/"
@@ -95,31 +94,26 @@ def new_page(browser: Any, script: str, options: dict[str, Any]) -> Any:
     return context.new_page()
 
 
-@pytest.fixture(scope="module")
-def lab(home: Path) -> Iterator[tuple[Lab, str]]:
-    """The server over the folder `home` of a test's file, and the address that opens it once."""
-    made = Lab(home)
-    try:
-        yield made, made.start()
-    finally:
-        made.end(signal.SIGTERM)
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the one lab of all rooms; a room's tests put into it what they need."""
+    folder = tmp_path_factory.mktemp("lab")
+    (folder / "runs").mkdir()
+    return folder
 
 
-@pytest.fixture(scope="module")
-def cookies(browser: Any, lab: tuple[Lab, str]) -> Any:
-    context = browser.new_context()
-    context.new_page().goto(lab[1])
-    yield context.storage_state()
-    context.close()
+@pytest.fixture(scope="session")
+def lab(home: Path) -> Iterator[Lab]:
+    with running(home) as made:
+        yield made
 
 
-@pytest.fixture(scope="module")
-def window(browser: Any, cookies: Any) -> Iterator[Any]:
-    """A browser's window at the server of a test's file."""
-    made = browser.new_context(
-        viewport={"width": 1280, "height": 900}, storage_state=cookies, bypass_csp=True
-    )
-    made.new_page()  # which stays, so that the processes of the window do
+@pytest.fixture(scope="session")
+def window(browser: Any, lab: Lab) -> Iterator[Any]:
+    """A browser's window that has opened the lab."""
+    viewport = {"width": 1280, "height": 900}
+    made = browser.new_context(viewport=viewport, bypass_csp=True)
+    made.new_page().goto(lab.first_address)  # it stays, so that the processes of the window do
     yield made
     made.close()
 
@@ -152,14 +146,6 @@ def context(window: Any, allowed: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def open_room(context: Any, lab: tuple[Lab, str]) -> Any:
+def open_room(context: Any, lab: Lab) -> Any:
     """Open a room with what a link says, and wait for a part of it."""
-
-    def open_it(room: str, part: str, page: Any = None, **link: str) -> Any:
-        page = page or context.new_page()
-        keys = "".join(f"&{key}={value}" for key, value in link.items())
-        page.goto(f"{lab[0].address}#v=1&room={room}{keys}")
-        page.wait_for_selector(part, timeout=PATIENCE * 1000)
-        return page
-
-    return open_it
+    return partial(opened_room, context, lab)

@@ -19,90 +19,56 @@ from attnlab_lab.server import answer_process
 
 PATIENCE = 120.0  # seconds after which something hangs
 
-PROGRAM = """
-import sys
-from pathlib import Path
-from attnlab.errors import AttnlabError
-from attnlab_lab.server.start import serve
-assert not {"torch", "numpy"} & set(sys.modules)
-try:
-    serve(Path("runs"), int(sys.argv[1]) or None, False, Path("assets"))
-except AttnlabError as error:
-    sys.exit(f"refused: {error}")
-except KeyboardInterrupt:
-    sys.exit("interrupted")
-finally:
-    assert not {"torch", "numpy"} & set(sys.modules)
-"""
-
 
 class Lab:
-    """`attnlab lab` over a folder, at one port, as often as it is started."""
+    """`attnlab lab` over a folder, at one port, as often as it is started, and a client of it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{self.port}/"
         self.process: subprocess.Popen[str] | None = None
+        self.cookie = ""
+        self._connections = ExitStack()
 
     def start(self) -> str:
         """Start it, and return the address that opens once."""
         words = ["lab", "--no-browser", "--port", str(self.port)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "attnlab", *words],
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        found = re.search(r"http://\S+", self.process.stdout.readline())
-        assert found is not None
-        return found[0]
-
-    def end(self, number: int) -> int:
-        """Send a signal, and wait for the end."""
-        if self.process is None:
-            return 0
-        self.process.send_signal(number)
-        status = self.process.wait(PATIENCE)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.process = None
-        return status
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}/"
-
-    def link(self, **more: str) -> str:
-        return f"{self.address}#v=1&room=runs" + "".join(f"&{k}={v}" for k, v in more.items())
-
-
-class Served:
-    """A server over a folder, with `runs` inside, and the cookie of its page."""
-
-    def __init__(self, folder: Path, port: int = 0) -> None:
-        self.folder = folder
-        for name in ("runs", "assets"):
-            (folder / name).mkdir(exist_ok=True)
-        (folder / "assets" / "index.html").write_text("<!doctype html><title>lab</title>")
-        with (folder / "log.txt").open("ab") as log:
+        with (self.folder / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(port)],
-                cwd=folder,
+                [sys.executable, "-m", "attnlab", *words],
+                cwd=self.folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
             )
+        self.told = self.process.stdout.readline()  # type: ignore[union-attr]
+        address = re.search(r"http://127\.0\.0\.1:\d+(/\?token=([\w-]{43}))", self.told)
+        assert address, self.log
+        self.first_address, self.opening, self.token = address[0], address[1], address[2]
+        return self.first_address
+
+    def end(self, number: int) -> int:
+        """Send a signal, and wait for the end."""
+        self._connections.close()
+        if self.process is None:
+            return 0
+        self.process.send_signal(number)
+        status = self.process.wait(PATIENCE)
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.told = self.process.stdout.readline()
-        address = re.search(r"http://127\.0\.0\.1:(\d+)(/\?token=([\w-]{43}))", self.told)
-        assert address, (folder / "log.txt").read_text()
-        self.port, self.opening, self.token = int(address[1]), address[2], address[3]
-        self.cookie = ""
-        self._connections = ExitStack()
+        self.told += self.process.stdout.read()
+        for stream in (self.process.stdin, self.process.stdout):
+            stream.close()
+        self.process = None
+        return status
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log.txt").read_text()
 
     def open(self) -> None:
         """Swap the token for the cookie."""
@@ -155,35 +121,25 @@ class Served:
                 elif line.startswith(b"data: "):
                     yield number, json.loads(line[6:])
 
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait for the end."""
-        self.process.send_signal(number)
-        status = self.process.wait(PATIENCE)
-        assert self.process.stdout is not None
-        self.told += self.process.stdout.read()
-        self.process.stdout.close()
-        return status
-
-    @property
-    def log(self) -> str:
-        return (self.folder / "log.txt").read_text()
-
 
 @contextmanager
-def served(folder: Path, port: int = 0) -> Iterator[Served]:
-    """Serve a folder while the `with` lasts."""
-    server = Served(folder, port)
+def running(folder: Path) -> Iterator[Lab]:
+    """Run `attnlab lab` over a folder while the `with` lasts."""
+    lab = Lab(folder)
     try:
-        server.open()
-        yield server
+        lab.start()
+        yield lab
     finally:
-        server._connections.close()
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
-        for stream in (server.process.stdin, server.process.stdout):
-            if not stream.closed:
-                stream.close()
+        lab.end(signal.SIGTERM)
+
+
+def opened_room(context: Any, lab: Lab, room: str, part: str, page: Any = None, **link: str) -> Any:
+    """Open a room of a lab with what a link says, and wait for a part of it."""
+    page = page or context.new_page()
+    keys = "".join(f"&{key}={value}" for key, value in link.items())
+    page.goto(f"{lab.address}#v=1&room={room}{keys}")
+    page.wait_for_selector(part, timeout=PATIENCE * 1000)
+    return page
 
 
 def asked(what: str, **facts: Any) -> tuple[int, Any]:

@@ -10,6 +10,7 @@ from attnlab_course.catalog import exercise_names, find_exercise
 from attnlab_course.cells import leaked_lines, solution_text
 from attnlab_course.workspace import Workspace
 from attnlab_lab.server import course_answers
+from tests.sampling import sampled
 
 from .playing import check_look, press, settled, tamper
 from .serving import PATIENCE
@@ -25,11 +26,6 @@ def attention(query, key, value, mask=None):
     return weights @ value, weights
 """
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("course")
 
 
 @pytest.fixture
@@ -130,20 +126,20 @@ def test_hints_come_one_by_one_and_stay(opened: Any) -> None:
     assert again.locator(".hints li").count() == 2
 
 
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        ("def attention(:\n", "SyntaxError"),
-        ("import time\ntime.sleep(900)\n", "took too long"),
-        ("import os\nos._exit(0)\n", "ended before it had answered"),
-        (f"raise ValueError({HOSTILE!r})", HOSTILE),
-    ],
-)
+BROKEN = {
+    "import os\nos._exit(0)\n": "ended before it had answered",
+    f"raise ValueError({HOSTILE!r})": HOSTILE,
+    "def attention(:\n": "SyntaxError",
+    "import time\ntime.sleep(900)\n": "took too long",
+}
+
+
+@pytest.mark.parametrize("code", sampled(BROKEN, 2))
 def test_an_answer_that_breaks_is_told_so_and_the_next_one_is_checked(
-    opened: Any, code: str, words: str
+    opened: Any, code: str
 ) -> None:
     page = opened()
-    assert words in check(page, code)
+    assert BROKEN[code] in check(page, code)
     assert "known mistake" in check(page, WRONG)
 
 
@@ -168,15 +164,17 @@ def test_everything_can_be_done_by_keyboard(opened: Any) -> None:
     assert page.evaluate("document.activeElement.textContent") == "Check"
 
 
-def test_every_exercise_is_listed_and_opens(opened: Any, home: Path) -> None:
-    page = opened()
-    listed = page.locator("select#exercise option").evaluate_all("all => all.map(o => o.value)")
-    assert listed == exercise_names()
-    for name in exercise_names():
-        told = course_answers.WORK["open_exercise"](folder=str(home / "other"), name=name)
-        assert told["statement"], name
-        assert told["code"], name
-        assert leaked_lines(told["code"], find_exercise(name).source) == [], name
+def test_every_exercise_is_listed(opened: Any) -> None:
+    options = opened().locator("select#exercise option")
+    assert options.evaluate_all("all => all.map(o => o.value)") == exercise_names()
+
+
+@pytest.mark.parametrize("name", sampled(exercise_names(), 3))
+def test_an_exercise_opens_without_its_solution(tmp_path: Path, name: str) -> None:
+    told = course_answers.WORK["open_exercise"](folder=str(tmp_path), name=name)
+    assert told["statement"]
+    assert told["code"]
+    assert leaked_lines(told["code"], find_exercise(name).source) == []
 
 
 def test_a_link_to_no_exercise_is_told_so(open_room: Any) -> None:

@@ -33,21 +33,13 @@ ONE_HEAD = 0  # the first map of the room
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: Any) -> Path:
-    folder: Path = tmp_path_factory.mktemp("models-room")
-    for kind in ("bert", "gpt2"):
-        saved(kind, folder / "runs" / "models" / kind)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def encoder(home: Path) -> Path:
-    return MINILM if MINILM.is_dir() else home / "runs" / "models" / "bert"
+    return MINILM if MINILM.is_dir() else saved("bert", home / "runs" / "models" / "bert")
 
 
 @pytest.fixture(scope="module")
 def decoder(home: Path) -> Path:
-    return home / "runs" / "models" / "gpt2"
+    return saved("gpt2", home / "runs" / "models" / "gpt2")
 
 
 @pytest.fixture

@@ -174,14 +174,13 @@ def test_an_input_that_is_typed_is_answered_and_a_wrong_one_explained(open_lab: 
     [
         "#v=1&room=play&seed=4&in=bca&edits=c0.1.4.0,c0.0.3.2&at=60",
         "#v=1&room=bench&seed=4&in=bca&at=60"
-        "&edits=u0.0,s0.1.3.1.-3,f0.1.cab,m0.1.100000110000111000101100101110101111",
-        "#v=1&room=bench&seed=2&in=bab&letters=2&heads=3&at=60",
+        "&edits=f0.0.cab,s0.1.3.2.-3,m0.1.100000110000111000101100101110101111",
+        "#v=1&room=bench&seed=2&in=bab&letters=2&heads=3&edits=u0.2&at=60",
     ],
 )
 def test_a_link_brings_back_all_that_was_seen(open_lab: Open, server: str, link: str) -> None:
     page = rested(open_lab(link))
-    told = re.search(r"edits=([^&]+)", link)
-    assert len(edits(page)) == (len(told[1].split(",")) if told else 0)
+    assert len(edits(page)) == link.partition("edits=")[2].count(",") + 1
     again = rested(open_lab(page.url.partition("index.html")[2], base=server))
     assert state(again) == state(page)
     assert again.url.partition("#")[2] == page.url.partition("#")[2]
@@ -483,12 +482,15 @@ def test_the_story_can_be_told_by_keyboard_alone(open_lab: Open) -> None:
     assert page.get_by_label("Input", exact=True).input_value() == "baa"
 
 
-@pytest.mark.parametrize("room", ["Play", "Bench", "Design", "Anatomy"])
-def test_a_room_is_accessible_legible_and_never_scrolls_sideways(open_lab: Open, room: str) -> None:
-    edited = "edits=c0.1.3.1,s0.0.3.0.2,z0.0,m0.1.100000110000111000101100101110101111"
-    page = rested(open_lab(f"#{AT}&{edited}", bypass_csp=True))
-    enter(page, room)
-    check_look(page)
+EDITED = f"{AT}&edits=c0.1.3.1,s0.0.3.0.2,z0.0,m0.1.100000110000111000101100101110101111"
+
+
+@pytest.mark.parametrize(
+    "link", [f"play&{EDITED}", f"bench&{EDITED}", "design&head=copy_first", "anatomy"]
+)
+def test_a_room_is_accessible_legible_and_never_scrolls_sideways(open_lab: Open, link: str) -> None:
+    page = open_lab(f"#room={link}", bypass_csp=True)
+    check_look(rested(page) if AT in link else settled(page))
 
 
 def test_with_less_motion_and_forced_colors_the_story_is_the_same(open_lab: Open) -> None:
@@ -518,25 +520,17 @@ def test_the_page_works_without_a_network(open_lab: Open, browser: Any, server: 
 
 PAYLOADS = [
     "<script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
     "<svg onload=alert(1)>",
-    '"><script>alert(1)</script>',
     "'><img src=x onerror=alert(1)>",
     "javascript:alert(1)",
-    "</script><script>alert(1)</script>",
-    "</title><script>alert(1)</script>",
     "${alert(1)}",
-    "{{constructor.constructor('alert(1)')()}}",
     "<iframe srcdoc='<script>alert(1)</script>'>",
     "<a href=javascript:alert(1)>x</a>",
-    "data:text/html,<script>alert(1)</script>",
     "__proto__[x]=1",
-    "constructor",
     "<math><mtext><img src=x onerror=alert(1)>",
     "%3Cscript%3Ealert(1)%3C/script%3E",
     "\u2028alert(1)",
     "<style>@import 'http://127.0.0.1/x'</style>",
-    "<template><script>alert(1)</script></template>",
 ]
 
 

@@ -27,15 +27,15 @@ SEEDS = 12
 NASTY = "<script>alert(1)<img src=x onerror=alert(2)>&amp;"
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a population of twelve seeds, of which some learn to sort."""
-    folder = tmp_path_factory.mktemp("populations")
+@pytest.fixture(scope="module", autouse=True)
+def many(home: Path) -> Path:
+    """The folder of a population of twelve seeds, of which some learn to sort."""
+    folder = home / "runs" / "many"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("attnlab.draw.figures.to_files", lambda name, draw: {})
         fields = {"recipe": "fast", "steps": 250, "evaluate_every": 50}
-        attnlab.train_population("sorting", range(SEEDS), **fields, out=folder / "runs" / "many")
-    shutil.copytree(folder / "runs" / "many", folder / "runs" / NASTY)
+        attnlab.train_population("sorting", range(SEEDS), **fields, out=folder)
+    shutil.copytree(folder, home / "runs" / NASTY)
     return folder
 
 
@@ -46,8 +46,8 @@ def opened(open_room: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def found(home: Path) -> tuple[Population, PopulationHeads]:
-    population = open_population(home / "runs" / "many")
+def found(many: Path) -> tuple[Population, PopulationHeads]:
+    population = open_population(many)
     heads = record_heads(population)
     assert heads is not None
     return population, heads
@@ -357,24 +357,24 @@ def test_a_name_with_markup_is_text(opened: Any) -> None:
     assert page.locator("main script, main img").count() == 0
 
 
-def test_a_seed_opens_in_the_bench(opened: Any, home: Path) -> None:
+def test_a_seed_opens_in_the_bench(opened: Any, many: Path) -> None:
     page = opened(member="5")
     page.get_by_role("link", name="Open in the Bench").click()
     trained(page)
     assert page.locator("#title").inner_text() == "The run many/5"
     assert len(dots(page)) == 27
     assert len(answers(page)) == 1
-    check_domain(page, home / "runs" / "many" / "5")
+    check_domain(page, many / "5")
     page.go_back()
     page.wait_for_selector(".seed-columns:visible", timeout=WAIT)
     assert chosen(page) == ["5"]
 
 
 def test_many_weights_travel_as_bytes_and_too_many_not_at_all(
-    home: Path, found: Any, monkeypatch: Any
+    many: Path, found: Any, monkeypatch: Any
 ) -> None:
     _, heads = found
-    folder = str(home / "runs" / "many")
+    folder = str(many)
     monkeypatch.setattr(members, "_MOST_EXACT", means(heads).numel() - 1)
     told = asked("members", folder=folder, text="")[1]["attentions"][0]
     assert told["maps"]["kind"] == "codes"
@@ -388,8 +388,8 @@ def test_many_weights_travel_as_bytes_and_too_many_not_at_all(
         assert (status >= 400, sentence in told["error"]) == (True, True)
 
 
-def test_a_seed_that_diverged_has_no_heads(home: Path, monkeypatch: Any) -> None:
-    population = open_population(home / "runs" / "many")
+def test_a_seed_that_diverged_has_no_heads(many: Path, monkeypatch: Any) -> None:
+    population = open_population(many)
     population.history.faults[4] = "after step 100"
     population.history.ends[4] = 100
     opened = (population, record_heads(population))
@@ -407,8 +407,8 @@ def test_a_seed_that_diverged_has_no_heads(home: Path, monkeypatch: Any) -> None
     assert not ended[[0, 5]].any()
 
 
-def test_a_member_is_described_as_a_run(home: Path) -> None:
-    population = open_population(home / "runs" / "many")
+def test_a_member_is_described_as_a_run(many: Path) -> None:
+    population = open_population(many)
     folder = str(population.folder)
     told = asked("member", folder=folder, member="5")[1]
     assert told["config"]["seed"] == 5
@@ -417,8 +417,8 @@ def test_a_member_is_described_as_a_run(home: Path) -> None:
     assert asked("member", folder=folder, member="12")[0] == 400
 
 
-def test_a_member_s_name_leads_nowhere_else(home: Path) -> None:
-    runs = home / "runs"
+def test_a_member_s_name_leads_nowhere_else(many: Path) -> None:
+    runs = many.parent
     lab = state.Lab(runs)
     assert lab.model("many/5") == runs / "many" / "5"
     assert lab.model("many") == runs / "many"

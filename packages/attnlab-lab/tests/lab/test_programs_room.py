@@ -37,11 +37,6 @@ LIBRARY: dict[str, Callable[[Any], Program]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("programs")
-
-
 @pytest.fixture
 def opened(open_room: Any) -> Any:
     """Open the room with what a link says."""

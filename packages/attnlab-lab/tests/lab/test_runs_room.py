@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import signal
+from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -19,15 +20,17 @@ from attnlab.edits import CutEdge
 from attnlab.experiments.sweeps import open_sweep
 
 from .playing import answers, click_cell, dots, edits, margin, press, settled, trained, violations
-from .serving import PATIENCE, Lab
+from .serving import PATIENCE, Lab, opened_room, running
 
 WAIT = PATIENCE * 1000
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the lab of all tests, empty before the first."""
-    return tmp_path_factory.mktemp("runs-room")
+def runs_lab(window: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab of this file, over a folder that is empty before the first test."""
+    with running(tmp_path_factory.mktemp("runs-room")) as made:
+        window.new_page().goto(made.first_address)
+        yield made
 
 
 @pytest.fixture
@@ -37,9 +40,9 @@ def allowed() -> str:
 
 
 @pytest.fixture
-def opened(open_room: Any) -> Any:
+def opened(context: Any, runs_lab: Lab) -> Any:
     """Open the room with what a link says."""
-    return partial(open_room, "runs", ".run-form form:visible")
+    return partial(opened_room, context, runs_lab, "runs", ".run-form form:visible")
 
 
 def fill(page: Any, **settings: Any) -> None:
@@ -116,12 +119,10 @@ def check_claims(page: Any, claims: list[dict[str, Any]]) -> None:
         assert line.locator(".note").inner_text() == told
 
 
-def test_from_an_empty_folder_to_a_run_on_the_bench(
-    context: Any, opened: Any, open_room: Any, home: Path
-) -> None:
-    page = context.new_page()
+def test_from_an_empty_folder_to_a_run_on_the_bench(context: Any, runs_lab: Lab) -> None:
+    page, home = context.new_page(), runs_lab.folder
     for room, words in (("populations", "no population yet"), ("sweeps", "no sweep yet")):
-        open_room(room, f".{room}-room:has-text('{words}')", page)
+        opened_room(context, runs_lab, room, f".{room}-room:has-text('{words}')", page)
     page.get_by_role("link", name="Start one in Runs").click()
     page.wait_for_selector(".run-form form:visible", timeout=WAIT)
     assert page.locator(".run-list .note").inner_text().startswith("None yet.")
@@ -174,8 +175,9 @@ def test_from_an_empty_folder_to_a_run_on_the_bench(
 
 
 def test_the_form_says_what_the_command_line_says(
-    opened: Any, home: Path, capsys: Any, monkeypatch: Any
+    opened: Any, runs_lab: Lab, capsys: Any, monkeypatch: Any
 ) -> None:
+    home = runs_lab.folder
     page = opened()
     fill(page, letters=99)
     message = page.locator(".run-form .message")
@@ -204,7 +206,8 @@ def test_the_form_says_what_the_command_line_says(
     assert "experiment=handmade" in page.url
 
 
-def test_two_runs_side_by_side_at_any_width(opened: Any, home: Path, sorter: Path) -> None:
+def test_two_runs_side_by_side_at_any_width(opened: Any, runs_lab: Lab, sorter: Path) -> None:
+    home = runs_lab.folder
     for name in ("one", "two"):
         shutil.copytree(sorter, home / "runs" / name)
     config = home / "runs" / "two" / "config.json"
@@ -233,7 +236,8 @@ def test_two_runs_side_by_side_at_any_width(opened: Any, home: Path, sorter: Pat
     page.locator("#notice").filter(has_text="There is no run “three”").wait_for()
 
 
-def test_a_population_is_started_and_opened(opened: Any, home: Path) -> None:
+def test_a_population_is_started_and_opened(opened: Any, runs_lab: Lab) -> None:
+    home = runs_lab.folder
     page = opened()
     page.locator("#setting-number-of-seeds").fill("3")
     fill(page, steps=40, evaluate_every=20, seed=5)
@@ -248,7 +252,8 @@ def test_a_population_is_started_and_opened(opened: Any, home: Path) -> None:
     assert (found.seeds, found.config.steps) == ((5, 6, 7), 40)
 
 
-def test_a_sweep_is_started_and_a_cell_of_it_is_trained_again(opened: Any, home: Path) -> None:
+def test_a_sweep_is_started_and_a_cell_of_it_is_trained_again(opened: Any, runs_lab: Lab) -> None:
+    home = runs_lab.folder
     page = opened()
     page.locator("#setting-number-of-seeds").fill("2")
     fill(page, steps=20, evaluate_every=20, d_model="4,6", seed=5)
@@ -288,7 +293,7 @@ def reach(page: Any, name: str, key: str = "Tab") -> None:
 
 
 def test_by_keyboard_runs_are_canceled_and_paused_and_one_outlives_its_server(
-    context: Any, opened: Any, lab: tuple[Lab, str], home: Path
+    context: Any, opened: Any, runs_lab: Lab
 ) -> None:
     page = opened()
 
@@ -322,12 +327,11 @@ def test_by_keyboard_runs_are_canceled_and_paused_and_one_outlives_its_server(
 
     other = opened(show=name)
     until_training(other)
-    server, _ = lab
-    server.end(signal.SIGKILL)
+    runs_lab.end(signal.SIGKILL)
     page.get_by_text("The lab does not answer.").wait_for(timeout=WAIT)
     until(page, "unknown")
     assert not page.get_by_role("button", name="Pause").is_visible()
-    address = server.start()
+    address = runs_lab.start()
     page.get_by_text("The lab was started anew.").wait_for(timeout=WAIT)
     context.new_page().goto(address)
     for each in (page, other):
@@ -340,7 +344,7 @@ def test_by_keyboard_runs_are_canceled_and_paused_and_one_outlives_its_server(
         until(each, "finished")
     other.reload()
     until(other, "finished")
-    metrics = (home / "runs" / name / "metrics.jsonl").read_text().splitlines()
+    metrics = (runs_lab.folder / "runs" / name / "metrics.jsonl").read_text().splitlines()
     steps = [line["step"] for line in map(json.loads, metrics) if "learning_rate" in line]
     assert steps == sorted(set(steps))
     assert steps[0] <= 50 < 4000 == steps[-1]

@@ -8,7 +8,11 @@ from attnlab.draw.bundle import bundle
 
 from .engine_cases import ENGINE, needs_node, run_engine
 
-REFUSED: list[list[Any]] = [["ask", 1, "no input"], ["anatomy", "no experiment", {}]]
+REFUSED: list[list[Any]] = [
+    ["ask", 1, "no input"],
+    ["anatomy", "no experiment", {}],
+    ["constructor"],
+]
 CALLS: list[list[Any]] = [
     ["create", {"seed": 3}],
     ["advance", 1, 0],
@@ -56,6 +60,7 @@ def static(calls: list[list[Any]]) -> list[Any]:
         for number, (method, *args) in enumerate(calls)
     ]
     [answers] = run_engine([{"what": "messages", "messages": messages}])
+    assert [answer["number"] for answer in answers] == list(range(len(calls)))
     return answers
 
 
@@ -73,7 +78,7 @@ def test_the_served_page_answers_every_call_of_the_static_page_alike() -> None:
     calls = [[method, saved] if method == "open" else [method, *args] for method, *args in CALLS]
     methods = re.search(r"METHODS = \[(.+)\]", (ENGINE / "worker.js").read_text())
     assert methods is not None
-    assert set(json.loads(f"[{methods[1]}]")) == {call[0] for call in calls}
+    assert set(json.loads(f"[{methods[1]}]")) == {call[0] for call in calls} - {"constructor"}
     for call, alone, both in zip(CALLS, static(calls), served(calls), strict=True):
         answer = {"error": alone["error"]} if call in REFUSED else alone.get("result")
         assert (both["answer"], both["local"], both["paths"]) == (answer, True, []), call

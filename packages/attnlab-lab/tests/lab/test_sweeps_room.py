@@ -21,7 +21,7 @@ from .serving import PATIENCE
 
 WAIT = PATIENCE * 1000
 AXES = {"d_model": [4, 6], "num_heads": [2, 4], "steps": [60, 250]}
-NASTY = "<script>alert(1)<img src=x onerror=alert(2)>&amp;"
+NASTY = "<script>alert(3)<img src=x onerror=alert(4)>&amp;"
 FIGURES = {
     "share": lambda cell: cell.share.value,
     "solvedAt": lambda cell: cell.solved_at,
@@ -30,11 +30,10 @@ FIGURES = {
 }
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", autouse=True)
+def runs(home: Path) -> Path:
     """A folder with a sweep over three axes, one with markup in its name, and one half trained."""
-    folder = tmp_path_factory.mktemp("sweeps")
-    runs = folder / "runs"
+    runs = home / "runs"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("attnlab.draw.figures.to_files", lambda name, draw: {})
         fields = {"recipe": "fast", "evaluate_every": 20}
@@ -44,12 +43,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (runs / "half" / "claims.json").unlink()
     for unit in sorted((runs / "half" / "cells").iterdir())[1:]:
         unit.unlink()
-    return folder
+    return runs
 
 
 @pytest.fixture(scope="module")
-def found(home: Path) -> Sweep:
-    sweep = open_sweep(home / "runs" / "grid")
+def found(runs: Path) -> Sweep:
+    sweep = open_sweep(runs / "grid")
     shares = {cell.share.value for cell in sweep.cells}
     assert len(shares) > 1  # else nothing could be confused
     return sweep
@@ -183,15 +182,15 @@ def test_a_link_brings_back_what_was_chosen(context: Any, opened: Any, found: Sw
     again.get_by_text("There is no sweep gone in this folder.").wait_for()
 
 
-def test_a_sweep_in_the_middle_shows_what_is_trained(opened: Any, home: Path) -> None:
+def test_a_sweep_in_the_middle_shows_what_is_trained(opened: Any, runs: Path) -> None:
     page = opened(sweep="half")
-    there = open_sweep(home / "runs" / "half")
+    there = open_sweep(runs / "half")
     trained = len(there.outcome.members)
     assert 0 < trained < 24
     page.get_by_text(f"{trained} of 24 are trained so far.").wait_for()
     told = cells(page.locator(".sweeps-room canvas.heatmap"), 2, 2)
     assert sum("not trained yet" in each for each in told) > 0
-    shutil.copytree(home / "runs" / "grid" / "cells", there.folder / "cells", dirs_exist_ok=True)
+    shutil.copytree(runs / "grid" / "cells", there.folder / "cells", dirs_exist_ok=True)
     page.get_by_text("are trained so far").wait_for(state="detached", timeout=WAIT)
 
 
@@ -213,7 +212,7 @@ def test_a_name_with_markup_is_text(opened: Any) -> None:
     page.wait_for_function("() => document.querySelector('#choice-sweep').value === 'grid'")
 
 
-def test_too_many_models_are_refused_in_a_sentence(home: Path, monkeypatch: Any) -> None:
+def test_too_many_models_are_refused_in_a_sentence(runs: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(members, "_MOST_MODELS", 23)
     with pytest.raises(CouldNotRun, match="look at its report with attnlab open"):
-        members.WORK["sweep"](str(home / "runs" / "grid"))
+        members.WORK["sweep"](str(runs / "grid"))
