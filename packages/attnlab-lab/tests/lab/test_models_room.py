@@ -22,6 +22,7 @@ from attnlab.pretrained.open import folder as opening
 from attnlab_lab.server import model_answers, models
 from tests.pretrained import folders
 from tests.pretrained.speaking import made, saved
+from tests.sampling import sampled
 
 from .playing import cells, click_cell, edits, settled, tamper
 from .serving import asked
@@ -356,12 +357,12 @@ def test_a_long_text_is_shown_whole_in_squares_and_in_part_exactly(
     check_means(table(page), tmp_path, text, ZeroHead(layer=0, head=0))
 
 
-@pytest.mark.parametrize(
-    ("kind", "places"),
-    [("bert", 0), ("bert-masked", 1), ("bert-judge", 1), ("bert-tags", 4), ("t5", 4), ("gpt2", 1)],
-)
-def test_every_kind_of_model_answers(kind: str, places: int, tmp_path: Path) -> None:
-    name = str(saved(kind, tmp_path / kind))
+PLACES = {"bert": 0, "bert-tags": 4, "gpt2": 1, "bert-masked": 1, "bert-judge": 1, "t5": 4}
+
+
+@pytest.mark.parametrize("kind", sampled(PLACES, 3))
+def test_every_kind_of_model_answers(kind: str, tmp_path: Path) -> None:
+    name, places = str(saved(kind, tmp_path / kind)), PLACES[kind]
     status, facts = asked("open_model", name=name)
     assert status == 200
     text = facts["first"]
@@ -452,7 +453,6 @@ def test_every_model_with_one_answer_is_patched(
         ("gpt2", (CLEAN, CLEAN), "a patch has nothing to restore"),
         ("gpt2", (CLEAN, CORRUPTED, "no such token"), "'no such token' is no answer"),
         ("bert", (CLEAN, CORRUPTED), "patching measures one answer to a text"),
-        ("t5", (CLEAN, CORRUPTED), "patching measures one answer to a text"),
     ],
 )
 def test_what_cannot_be_patched_is_refused_in_a_sentence(

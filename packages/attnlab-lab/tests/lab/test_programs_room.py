@@ -277,7 +277,7 @@ def test_a_wrong_number_is_caught(context: Any, opened: Any, fault: Any) -> None
 def held_back(page: Any, what: str, ask: Callable[[], Any]) -> Any:
     """Ask, and hold the request for that back; return it."""
     held: list[Any] = []
-    page.route(re.compile(f"programs/{what}"), held.append, times=1)
+    page.route(re.compile(f"programs/{what}"), lambda route: held.append(route), times=1)  # noqa: PLW0108
     ask()
     while not held:
         page.wait_for_timeout(20)

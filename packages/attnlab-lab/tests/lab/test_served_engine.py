@@ -79,7 +79,9 @@ def test_the_served_page_answers_every_call_of_the_static_page_alike() -> None:
     methods = re.search(r"METHODS = \[(.+)\]", (ENGINE / "worker.js").read_text())
     assert methods is not None
     assert set(json.loads(f"[{methods[1]}]")) == {call[0] for call in calls} - {"constructor"}
-    for call, alone, both in zip(CALLS, static(calls), served(calls), strict=True):
+    found = static(calls)
+    assert found[-1]["error"] == "there is no method constructor"
+    for call, alone, both in zip(CALLS, found, served(calls), strict=True):
         answer = {"error": alone["error"]} if call in REFUSED else alone.get("result")
         assert (both["answer"], both["local"], both["paths"]) == (answer, True, []), call
 
