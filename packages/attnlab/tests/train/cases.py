@@ -47,17 +47,6 @@ def of_class_with_padding(model, row, is_real, wanted):
     return F.cross_entropy(model(row, real=is_real), wanted)
 
 
-def some_left_out(model, row, is_asked):
-    wanted = row[:, 1:].masked_fill(~is_asked[:, 1:], -100)
-    return F.cross_entropy(model(row[:, :-1]).flatten(0, 1), wanted.flatten())
-
-
-def some_left_out_batch(source):
-    is_asked = torch.rand(BATCH, LENGTH, generator=source) < 0.7
-    is_asked[0, 1] = True  # at least one counts
-    return tokens(source), is_asked
-
-
 def translation(model, source, source_real, given, wanted, target_real, times):
     logits = model(source, given, real=source_real, target_mask=target_real[:, None, None, :])
     losses = F.cross_entropy(logits.transpose(1, 2), wanted, ignore_index=0, reduction="none")
@@ -161,7 +150,6 @@ CASES = {
         next_token,
         lambda g: (tokens(g),),
     ),
-    "targets that are left out": Case(decoder(), some_left_out, some_left_out_batch),
 }
 
 

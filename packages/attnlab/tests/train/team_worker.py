@@ -2,6 +2,7 @@
 write to."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -16,17 +17,9 @@ from attnlab.train.layouts import sequential
 from attnlab.train.processes import joined
 
 SENTIMENT = {
-    "seeds": 1,
-    "epochs": 1,
-    "best_epochs": 1,
-    "baseline": False,
-    "repeats": 2,
-    "d_model": 16,
-    "num_heads": 2,
-    "num_layers": 1,
-    "d_ff": 16,
-    "dropout": 0.0,
-}
+    "seeds": 1, "epochs": 1, "best_epochs": 1, "baseline": False, "repeats": 2,
+    "d_model": 16, "num_heads": 2, "num_layers": 1, "d_ff": 16, "dropout": 0.0,
+}  # fmt: skip
 
 
 def model():
@@ -61,9 +54,8 @@ def trained(group, *, loss=loss, judge=judge, steps=60, **options):
     found = train_together(
         [Member(own, config, draw, judge, noise=7)], loss, group=group, **options
     )
-    weights = {name: value.tolist() for name, value in own.state_dict().items()}
     return {
-        "weights": weights,
+        "weights": {name: value.tolist() for name, value in own.state_dict().items()},
         "losses": [line["loss"] for line in found.members[0].metrics if "loss" in line],
     }
 
@@ -112,8 +104,6 @@ def stopped_in_the_other(group, folder):
     def interrupting(model, x, wanted):
         calls.append(1)
         if group.rank == 1 and len(calls) == 25:
-            import signal
-
             signal.raise_signal(signal.SIGINT)
         return loss(model, x, wanted)
 

@@ -32,7 +32,7 @@ from attnlab.train.layouts.sequential import Sequential
 from tests.sampling import sampled
 
 from .runs import FAILED, SETTINGS, check_readable, check_same, make_whole, output_of, start
-from .tiny import WAYS, begin, end, fit, kill, make_draw, member, weights
+from .tiny import begin, end, fit, kill
 
 
 @pytest.fixture(scope="module")
@@ -358,25 +358,3 @@ def test_real_processes_may_be_sent_signals_from_their_first_import_on(whole, tm
             assert end(start(folder)) == FAILED
             for name in ("model.safetensors", "metrics.jsonl"):
                 assert (folder / name).read_bytes() == (whole[0] / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_a_fault_at_any_of_many_steps_is_caught_in_that_step_and_disturbs_nobody():
-    drawn = random.Random(2)
-    for number in range(30):
-        at = drawn.randrange(1, 151)
-
-        def draw(first, count, at=at):
-            (x,) = make_draw(1)(first, count)
-            if first < at <= first + count:
-                x[at - 1 - first] = float("nan")
-            return (x,)
-
-        layout, engine = WAYS[number % len(WAYS)]
-        members, found = fit(
-            members=[member(0), member(1, draw=draw), member(2)], layout=layout, engine=engine
-        )
-        undisturbed, _ = fit(num=3, layout=layout, engine=engine)
-        assert found.history.faults[1].startswith(f"at step {at} (loss nan")
-        for place in (0, 2):
-            assert weights([members[place]]) == weights([undisturbed[place]])

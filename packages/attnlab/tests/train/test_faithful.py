@@ -18,6 +18,7 @@ from attnlab.train.layouts.layout import NotExpressible
 from attnlab.train.layouts.sequential import make_optimiser
 
 MEMBERS, STEPS = 3, 4
+CONFIGS = [TrainConfig(steps=5_000, weight_decay=0.1)] * MEMBERS
 WAYS = [("vmap", "eager"), ("simd", "eager"), ("simd", "compiled")]
 
 
@@ -90,32 +91,20 @@ def made(make):
     return found
 
 
-def configs(**fields):
-    return [TrainConfig(steps=5_000, weight_decay=0.1, **fields)] * MEMBERS
-
-
-def chosen(make, loss, data, layout, engine="eager", **fields):
+def chosen(make, loss, data, layout, engine="eager"):
     if engine == "compiled" and compiler_name() is None:
         pytest.skip("there is no C++ compiler here")
     told = []
-    held = choose_layout(
-        made(make),
-        configs(**fields),
-        loss,
-        noise=[0] * MEMBERS,
-        example=data,
-        layout=layout,
-        engine=engine,
-        tell=told.append,
-    )
+    how = {"layout": layout, "engine": engine, "tell": told.append}
+    held = choose_layout(made(make), CONFIGS, loss, noise=[0] * MEMBERS, example=data, **how)
     assert told == []
     return held
 
 
-def by_hand(make, loss, data, rate, **fields):
+def by_hand(make, loss, data, rate):
     """Train each member by PyTorch alone."""
     models = made(make)
-    for model, config, batches in zip(models, configs(**fields), data, strict=True):
+    for model, config, batches in zip(models, CONFIGS, data, strict=True):
         optimiser = make_optimiser(model.parameters(), config)
         optimiser.param_groups[0]["lr"] = rate
         for index in range(STEPS):
@@ -161,17 +150,12 @@ def refused(make, loss, layout="vmap"):
 def reaching(model, x, y, ids):
     """A loss of parts, weights, a weak penalty on all parameters, and truths that are added and
     multiplied."""
-    penalty = (
-        1e-4 * sum(each.square().sum() for each in model.parameters())
-        + 0.1 * model.inner.weight.abs().sum()
-    )
+    squares_of_all = sum(each.square().sum() for each in model.parameters())
+    penalty = 1e-4 * squares_of_all + 0.1 * model.inner.weight.abs().sum()
     high, low = x[:, :3] > 0.5, y > 0.5
     counts = (high + low).double() + (high * low).double()
-    return (
-        (model.outer(torch.relu(model.inner(x))).square() * counts).sum()
-        + squares(model, x, y, ids)
-        + penalty
-    )
+    counted = (model.outer(torch.relu(model.inner(x))).square() * counts).sum()
+    return counted + squares(model, x, y, ids) + penalty
 
 
 @pytest.mark.parametrize(("layout", "engine"), WAYS)
@@ -182,13 +166,8 @@ def test_a_loss_may_reach_into_the_model_and_count_truths(layout, engine):
 @pytest.mark.parametrize(("layout", "engine"), WAYS[1:])
 def test_ids_below_zero_count_from_the_end(layout, engine):
     data = [(x, y, ids - 2) for x, y, ids in map(drawn, range(MEMBERS))]
-    assert_same(
-        lambda member: Table(),
-        lambda model, x, y, ids: F.mse_loss(model(ids), y),
-        layout,
-        engine,
-        data,
-    )
+    loss = lambda model, x, y, ids: F.mse_loss(model(ids), y)  # noqa: E731
+    assert_same(lambda member: Table(), loss, layout, engine, data)
 
 
 @pytest.mark.parametrize(("layout", "engine"), WAYS)
@@ -274,9 +253,8 @@ def test_a_parameter_without_a_gradient_has_no_moments_and_stops_nothing(make):
 
 def test_a_loss_that_is_reduced_keeps_its_own_shape():
     def loss(model, x, y, ids):
-        return F.binary_cross_entropy(model(x).sigmoid(), y.sigmoid()) + F.smooth_l1_loss(
-            model(x), y
-        )
+        out = model(x)
+        return F.binary_cross_entropy(out.sigmoid(), y.sigmoid()) + F.smooth_l1_loss(out, y)
 
     assert_same(lambda member: Net(), loss, "vmap")
 

@@ -249,17 +249,17 @@ def rows_of(source):
     return (torch.randn(4, 2, generator=source),)
 
 
+def normed():
+    return nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+
+
+def dropping():
+    return nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1))
+
+
 HARD = {
-    "dropout": (
-        lambda: nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)),
-        square,
-        "dropout draws its noise",
-    ),
-    "batch norm": (
-        lambda: nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)),
-        square,
-        "keeps running statistics",
-    ),
+    "dropout": (dropping, square, "dropout draws its noise"),
+    "batch norm": (normed, square, "keeps running statistics"),
     "looking at numbers": (lambda: Looking(2, 2), square, ""),
     "random numbers": (lambda: nn.Linear(2, 2), random, ""),
 }
@@ -371,26 +371,17 @@ def test_work_is_counted_and_the_model_left_as_it_was():
 
 
 def chosen(monkeypatch=None, num=4, steps=15_000, **options):
-    case, watcher = CASES["sorter"], Watcher()
-    models = models_of(case, num, torch.float32)
-    data = drawn(case.batch, 1, num)
-    made = []
+    """Return the layout that is chosen, or the function that would make it, and what is told."""
+    case, watcher, made = CASES["sorter"], Watcher(), []
     if monkeypatch is not None:
         monkeypatch.setattr(choose, "tried", lambda layout, *args: layout)  # these take no steps
         for name in ("Simd", "interpreted", "vmapped"):
-            monkeypatch.setattr(
-                choose, name, lambda *args, name=name, **kw: made.append((name, kw)) or Watcher()
-            )
-    found = choose_layout(
-        models,
-        configs_of(num, steps=steps),
-        case.loss,
-        noise=[0] * num,
-        example=data,
-        tell=watcher.tell,
-        **options,
-    )
-    return (made[0][0] if made else found.name), watcher.told
+            make = lambda *args, name=name, **kw: made.append(name) or Watcher()  # noqa: E731
+            monkeypatch.setattr(choose, name, make)
+    options |= {"noise": [0] * num, "example": drawn(case.batch, 1, num), "tell": watcher.tell}
+    models = models_of(case, num, torch.float32)
+    found = choose_layout(models, configs_of(num, steps=steps), case.loss, **options)
+    return (made[0] if made else found.name), watcher.told
 
 
 def test_without_a_compiler_it_says_so_and_trains(monkeypatch):

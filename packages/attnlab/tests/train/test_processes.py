@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from attnlab.cli import main
 from attnlab.errors import WrongUsage
 from attnlab.experiments.population import train_population
 from attnlab.experiments.resumption import resume
@@ -47,9 +48,8 @@ def apart(one, other):
 def test_two_processes_end_where_one_ends_that_computes_the_whole_batch(found):
     alone = team_worker.trained(None)
     assert found["size"] == 2
-    assert (
-        apart(found["whole"], alone) <= 1e-12
-    )  # float64, with shares of 2 and 2, 3 and 2, 1 and 0, 1 and 1 rows
+    # float64, with shares of 2 and 2, 3 and 2, 1 and 0, 1 and 1 rows
+    assert apart(found["whole"], alone) <= 1e-12
     assert found["whole"]["losses"] == pytest.approx(alone["losses"], rel=1e-12)
 
 
@@ -65,32 +65,21 @@ def test_sentiment_is_trained_to_the_same_loss_by_two_processes_as_by_one_with_t
     for two, one in zip(found["sentiment"], alone, strict=True):
         assert two.keys() == one.keys()
         for name, value in one.items():
-            assert two[name] == (
-                pytest.approx(value, rel=1e-5) if isinstance(value, float) else value
-            )
+            is_number = isinstance(value, float)
+            assert two[name] == (pytest.approx(value, rel=1e-5) if is_number else value)
 
 
-def test_each_process_drops_out_by_noise_of_its_own(found):
+def test_each_process_has_noise_of_its_own_and_the_first_judges_for_all(found):
     first, second = found["noises"]
     assert len({*first, *second}) == 4
+    # Of the evaluations every one but the first process's would have gone on.
+    assert len(found["stopped early"]) == 1
 
 
-def test_a_loss_that_is_not_finite_in_one_share_ends_all_in_that_step(found):
+def test_a_loss_that_is_not_finite_or_a_disagreement_ends_all_in_that_step(found):
     # The batch of step 2 has five rows, and the first process three of them.
     assert found["broken"].startswith("the training was no longer finite at step 2 ")
-
-
-def test_processes_that_do_not_find_the_same_say_so(found):
-    assert (
-        "do not agree on the step (0, 1): start all of them with the same command"
-        in found["disagreed"]
-    )
-
-
-def test_the_first_process_judges_for_all(found):
-    assert (
-        len(found["stopped early"]) == 1
-    )  # of the evaluations every one but the first process's would have gone on
+    assert "do not agree on the step (0, 1): start all of them with" in found["disagreed"]
 
 
 def test_what_stops_one_process_stops_all_after_the_same_step_and_the_run_goes_on_to_the_bit(found):
@@ -106,8 +95,8 @@ def test_a_process_alone_is_no_team():
         assert group is None
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
-@pytest.mark.parametrize("rows", [1, 2, 5, 8])
+@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("rows", [1, 5, 8])
 def test_shares_hold_every_row_once_and_count_by_their_rows(size, rows):
     batch = (torch.arange(rows).double(),)
     shares = [ProcessGroup(rank, size, torch.device("cpu")).share(batch) for rank in range(size)]
@@ -177,38 +166,36 @@ def test_only_the_first_process_writes_and_shows(tmp_path):
     }
 
 
-@pytest.mark.parametrize("kind", ["population", "sweep", "search"])
-def test_what_is_many_is_not_gone_on_with_by_several_processes(kind, tmp_path, monkeypatch):
-    described = {
-        "experiment": "sorting",
-        "seed": 0,
-        "started": "",
-        "settings": {},
-        "versions": {},
-        "model": {},
-    }
-    (tmp_path / "config.json").write_text(json.dumps(described | {kind: {}}))
+@pytest.fixture
+def launched(monkeypatch):
+    """Pretend to be one of two processes."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     monkeypatch.setenv("WORLD_SIZE", "2")
+
+
+@pytest.mark.usefixtures("launched")
+@pytest.mark.parametrize("kind", ["population", "sweep", "search"])
+def test_what_is_many_is_not_gone_on_with_by_several_processes(kind, tmp_path):
+    described = {"experiment": "sorting", "seed": 0, "started": "", "settings": {}, "versions": {}}
+    (tmp_path / "config.json").write_text(json.dumps(described | {"model": {}, kind: {}}))
     with pytest.raises(WrongUsage, match=f"torchrun shares out one training, and a {kind} is many"):
         resume(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
+@pytest.mark.usefixtures("launched")
 @pytest.mark.parametrize(
     ("make", "rank"), [(train_population, "1"), (sweep, "1..2"), (tune, "1..2")]
 )
-def test_what_is_many_is_not_begun_by_several_processes(make, rank, tmp_path, monkeypatch):
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
-    monkeypatch.setenv("WORLD_SIZE", "2")
+def test_what_is_many_is_not_begun_by_several_processes(make, rank, tmp_path):
     with pytest.raises(WrongUsage, match="torchrun shares out one training"):
         make("sorting", settings={"rank": rank}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("launched")
 @pytest.mark.parametrize("arguments", [["all"], ["sorting", "--seeds", "4"]])
-def test_what_cannot_be_shared_out_is_refused(arguments, tmp_path):
-    command = [*TORCHRUN, "-m", "attnlab", "run", *arguments, "--out", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, env=ONE_THREAD, check=False)
-    assert "torchrun shares out one training: name one experiment, and no --seeds" in done.stderr
+def test_what_cannot_be_shared_out_is_refused(arguments, tmp_path, capsys):
+    assert main(["run", *arguments, "--out", str(tmp_path / "run")]) == 2
+    assert "torchrun distributes one training: name one experiment" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

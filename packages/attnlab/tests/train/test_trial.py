@@ -2,46 +2,26 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from attnlab.errors import WrongUsage
-from attnlab.models import Decoder, DecoderConfig
-from attnlab.seeds import generator, isolated
 from attnlab.simd.build import source_of
 from attnlab.train import TrainConfig
 from attnlab.train.layouts.choose import choose_layout
 from attnlab.train.layouts.vmap import vmapped
 
-CONFIG = DecoderConfig(vocab_size=5, max_length=6, d_model=8, num_heads=2, d_ff=8)
+from .cases import Case, decoder, drawn, models_of, next_token, tokens
 
-
-def models(num=3):
-    found = []
-    for seed in range(num):
-        with isolated(seed):
-            found.append(Decoder(CONFIG))
-    return found
-
-
-def draw(first, end, num=3):
-    return [
-        (torch.randint(5, (end - first, 4, 6), generator=generator(seed, first)),)
-        for seed in range(num)
-    ]
-
-
-def loss(model, rows):
-    return F.cross_entropy(model(rows[:, :-1]).transpose(1, 2), rows[:, 1:])
+CASE = Case(decoder(), next_token, lambda source: (tokens(source),))
 
 
 def chosen(layout, told, optimiser="adamw", **options):
     configs = [TrainConfig(steps=5_000, optimiser=optimiser, clip=0.5)] * 3
     return choose_layout(
-        models(),
+        models_of(CASE, dtype=torch.float32),
         configs,
-        loss,
+        CASE.loss,
         noise=[0] * 3,
-        example=draw(0, 2),
+        example=drawn(CASE.batch, 2),
         layout=layout,
         tell=told.append,
         **options,
@@ -54,17 +34,12 @@ def test_a_layout_that_is_right_is_taken_and_is_as_it_was(layout, optimiser):
     told = []
     found = chosen(layout, told, optimiser, engine="eager" if layout != "simd" else "auto")
     assert found.name == layout
-    own = models()
+    own = models_of(CASE, dtype=torch.float32)
     for name, value in found.parameters().items():
-        torch.testing.assert_close(
-            value, torch.stack([dict(m.named_parameters())[name].detach() for m in own])
-        )
-    state = found.state()
-    assert not any(
-        value.any()
-        for name, value in state.items()
-        if name.startswith(("first.", "second.", "steps"))
-    )
+        expected = torch.stack([dict(m.named_parameters())[name].detach() for m in own])
+        torch.testing.assert_close(value, expected)
+    begun = ("first.", "second.", "steps")
+    assert not any(v.any() for name, v in found.state().items() if name.startswith(begun))
 
 
 def test_a_layout_that_doubles_its_gradient_is_refused(monkeypatch):
