@@ -14,18 +14,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attnlab import models
 from attnlab.edits import edit
 from attnlab.errors import WrongUsage
-from attnlab.models import (
-    Decoder,
-    DecoderConfig,
-    Encoder,
-    EncoderConfig,
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    SingleHead,
-    SingleHeadConfig,
-)
 from attnlab.seeds import generator, isolated
 from attnlab.sites import hooks_of, site_names
 
@@ -54,14 +45,16 @@ def make(kind: str, number: int, dtype: torch.dtype = torch.float64) -> nn.Modul
     with isolated(number, "edits", kind):
         model: nn.Module
         if kind == "decoder":
-            model = Decoder(DecoderConfig(**common))
+            model = models.Decoder(models.DecoderConfig(**common))
         elif kind == "encoder":
-            model = Encoder(EncoderConfig(**common, num_classes=(None, 3)[number % 2]))
+            model = models.Encoder(
+                models.EncoderConfig(**common, num_classes=(None, 3)[number % 2])
+            )
         elif kind == "both":
-            model = EncoderDecoder(EncoderDecoderConfig(**common))
+            model = models.EncoderDecoder(models.EncoderDecoderConfig(**common))
         else:
             sizes = {"input_dim": 3, "qk_dim": 5, "v_dim": 2, "pos_dim": (None, 4)[number % 2]}
-            model = SingleHead(SingleHeadConfig(**sizes))
+            model = models.SingleHead(models.SingleHeadConfig(**sizes))
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter += 0.3 * torch.randn_like(parameter)

@@ -24,7 +24,7 @@ from . import (
     test_nested_edits,
     test_recomputation,
 )
-from .cases import make, tokens
+from .cases import WEIGHTS, make, tokens
 from .kinds import KINDS
 from .test_edits_in_numpy import FEW, check
 
@@ -55,9 +55,7 @@ def nested_edits() -> None:
     test_nested_edits.test_with_a_cache_only_the_first_pass_of_nested_edits_is_compared_and_that_is_said()
 
 
-FROZEN = next(
-    each for each in test_generation.EDITS_OF_A_GENERATION if isinstance(each, op.FreezePattern)
-)
+FROZEN = op.FreezePattern(layer=0, recording={WEIGHTS: test_generation.PATTERN})
 lost = partial(test_coverage.test_an_edit_that_lands_nowhere_is_an_error_at_the_end, certify=False)
 refused = test_coverage.test_what_this_model_does_not_have_is_an_error_before_anything_runs
 misfit = test_coverage.test_a_tensor_that_does_not_fit_its_site_is_an_error_in_the_first_pass
@@ -124,8 +122,12 @@ CHECKS = {
         test_forking.test_answers_are_alike_before_the_fork_and_edited_after_it, step=2
     ),
     "nested edits": nested_edits,
-    "checkpointed blocks": partial(test_recomputation.check_under, False, False),
-    "checkpointed passes before": partial(test_recomputation.check_earlier, False),
+    "checkpointed blocks": partial(
+        test_recomputation.test_a_checkpointed_block_is_not_edited, False, False
+    ),
+    "checkpointed passes before": partial(
+        test_recomputation.test_going_back_inside_from_a_pass_before_the_edit_is_refused, False
+    ),
 }
 
 # Without a fault, `certified` runs below, and the others as tests of their own.

@@ -12,6 +12,8 @@ from attnlab.seeds import generator
 
 from .cases import VOCABULARY, WEIGHTS, Case, changed, make, refused, tokens
 
+MASK = (torch.rand(16, 16, generator=generator(0, "mask")) > 0.4).tril()
+PATTERN = torch.rand(1, 4, 16, 16, generator=generator(1, "pattern")).tril()
 EDITS_OF_A_GENERATION = [
     op.ZeroHead(layer=0, head=1),
     op.ZeroHead(layer=0, head=1, query=6),
@@ -25,19 +27,14 @@ EDITS_OF_A_GENERATION = [
     op.CutEdge(layer=0, query=-1, key=-2),
     op.CutEdge(layer=0, key=-1, step=2),
     op.CutEdge(layer=0, key=0, renormalise=False),
-    op.SetMask(
-        layer=0, mask=(torch.rand(16, 16, generator=generator(0, "mask")) > 0.4).tril(), row=1
-    ),
+    op.SetMask(layer=0, mask=MASK, row=1),
     op.ShiftMask(layer=0, by=-1),
     op.AddToScores(layer=0, key=0, amount=2.0),
     op.Temperature(layer=0, temperature=0.3, step="2.."),
     op.UniformPattern(layer=0, step=[1, 4]),
     op.ShufflePattern(layer=0),
     op.RedirectToFirst(layer=0, query="3.."),
-    op.FreezePattern(
-        layer=0,
-        recording={WEIGHTS: torch.rand(1, 4, 16, 16, generator=generator(1, "pattern")).tril()},
-    ),
+    op.FreezePattern(layer=0, recording={WEIGHTS: PATTERN}),
     op.ZeroValue(layer=0, key=[1, 5]),
     op.ZeroValue(layer=0, key=1, head=2),
     op.AddVector(site="layers.0.residual_after", vector=torch.ones(16) * 0.7, query="4.."),

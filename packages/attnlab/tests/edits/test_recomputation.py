@@ -56,29 +56,21 @@ def gradients(model: nn.Module, *, inside: bool) -> list[torch.Tensor]:
     return [each.grad.clone() for each in model.parameters() if each.grad is not None]
 
 
-def check_under(reentrant: bool, certify: bool) -> None:
+@pytest.mark.parametrize("certify", [True, False])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpointed_block_is_not_edited(reentrant: bool, certify: bool) -> None:
     model = Checkpointed(reentrant)
     with pytest.raises(CouldNotRun, match=REFUSED), attnlab.edit(model, EDIT, certify=certify):
         model(TOKENS)
 
 
-@pytest.mark.parametrize("certify", [True, False])
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_a_checkpointed_block_is_not_edited(reentrant: bool, certify: bool) -> None:
-    check_under(reentrant, certify)
-
-
-def check_earlier(reentrant: bool) -> None:
+def test_going_back_inside_from_a_pass_before_the_edit_is_refused(reentrant: bool) -> None:
     model = Checkpointed(reentrant)
     loss = model(TOKENS).square().sum()
     with pytest.raises(CouldNotRun, match=REFUSED), attnlab.edit(model, EDIT, certify=False):
         loss.backward()
     assert all(each.grad is None for each in model.layers[0].parameters())
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_going_back_inside_from_a_pass_before_the_edit_is_refused(reentrant: bool) -> None:
-    check_earlier(reentrant)
 
 
 def test_one_may_go_back_inside_the_edit_or_later() -> None:

@@ -5,31 +5,24 @@ import pytest
 from attnlab.edits import ZeroHead
 from attnlab.edits.effects import PatchTarget
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.look.heads import (
-    attentions,
-    chosen_heads,
-    head_at,
-    head_name,
-    number_of_heads,
-    read_head,
-)
+from attnlab.look import heads
 from tests.edits.cases import make
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder", "both", "single"])
 def test_the_name_of_every_head_is_read_back_as_that_head(kind):
     model = make(kind, 0)
-    parts = attentions(model)
+    parts = heads.attentions(model)
     names = []
     for part in parts:
         site = f"{part}.weights" if part else "weights"
-        for head in range(number_of_heads(model, part)):
-            name = head_at(site, head)
-            edit = ZeroHead(**read_head(name))
+        for head in range(heads.number_of_heads(model, part)):
+            name = heads.head_at(site, head)
+            edit = ZeroHead(**heads.read_head(name))
             if kind != "single":
                 assert edit.sites(model) == [f"{part}.heads"]
-                assert edit.heads_in(number_of_heads(model, part), part) == [head]
-            assert chosen_heads(model, parts, [name]) == {part: [head]}
+                assert edit.heads_in(heads.number_of_heads(model, part), part) == [head]
+            assert heads.chosen_heads(model, parts, [name]) == {part: [head]}
             assert str(PatchTarget(part, head)) == f"head {name}"
             names.append(name)
     assert len(set(names)) == len(names)
@@ -48,18 +41,18 @@ def test_the_name_of_every_head_is_read_back_as_that_head(kind):
     ],
 )
 def test_a_head_has_one_name(part, name):
-    assert head_name(part, 1) == name
+    assert heads.head_name(part, 1) == name
 
 
 def test_a_head_counted_from_the_end_is_read_too():
-    last = ZeroHead(**read_head("cross -1.-1")).sites(make("both", 0))
+    last = ZeroHead(**heads.read_head("cross -1.-1")).sites(make("both", 0))
     assert last == ["decoder.layers.1.cross_attention.heads"]
 
 
 @pytest.mark.parametrize("wrong", ["", "1", "a", "0.x", "middle 0.1", "encoder", "encoder 0"])
 def test_what_is_no_name_of_a_head_is_refused_with_the_names_there_are(wrong):
     with pytest.raises(WrongUsage, match=r"LAYER\.HEAD, such as 0\.1, 'encoder 0\.1' or"):
-        read_head(wrong)
+        heads.read_head(wrong)
 
 
 def test_layers_are_listed_as_numbers():

@@ -6,20 +6,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from attnlab import models
 from attnlab.design import design_for
 from attnlab.errors import WrongUsage
 from attnlab.experiments.handmade import HandmadeConfig, workshop
 from attnlab.experiments.lookup.traces import ask_source
 from attnlab.look.questions import Continuation, Translation, Verdict, recorded
 from attnlab.look.recording import Recording, record
-from attnlab.models import (
-    Decoder,
-    DecoderConfig,
-    Encoder,
-    EncoderConfig,
-    EncoderDecoder,
-    EncoderDecoderConfig,
-)
 from attnlab.seeds import isolated
 from attnlab.tasks import lookup
 
@@ -29,13 +22,13 @@ NAMES = ("S", "a", "b", "c", "d")
 
 def continuation():
     with isolated(0):
-        model = Decoder(DecoderConfig(num_layers=2, **WIDTHS)).eval()
+        model = models.Decoder(models.DecoderConfig(num_layers=2, **WIDTHS)).eval()
     return Continuation(model, torch.tensor([[3, 1, 2, 0]]), 4, NAMES, [0], 3)
 
 
 def translation():
     with isolated(1):
-        model = EncoderDecoder(EncoderDecoderConfig(**WIDTHS)).eval()
+        model = models.EncoderDecoder(models.EncoderDecoderConfig(**WIDTHS)).eval()
     return Translation(
         model, torch.tensor([[1, 2, 3]]), ["p", "q", "r"], torch.tensor([[0]]), 4, NAMES
     )
@@ -43,14 +36,14 @@ def translation():
 
 def verdict():
     with isolated(2):
-        model = Encoder(EncoderConfig(num_classes=2, **WIDTHS)).eval()
+        model = models.Encoder(models.EncoderConfig(num_classes=2, **WIDTHS)).eval()
     return Verdict(model, torch.tensor([[1, 4]]), ["[odd]", "d"], ["no", "yes"])
 
 
 def shared_ids():
     """A question in which two words have one id."""
     with isolated(2):
-        model = Encoder(EncoderConfig(num_classes=2, **WIDTHS)).eval()
+        model = models.Encoder(models.EncoderConfig(num_classes=2, **WIDTHS)).eval()
     return Verdict(model, torch.tensor([[1, 2, 1]]), ["[foo]", "good", "[bar]"], ["no", "yes"])
 
 
@@ -134,7 +127,9 @@ def test_what_a_handmade_head_cannot_read_is_refused(text):
 
 def test_a_choice_whose_name_two_tokens_have_is_not_guessed():
     with isolated(0, "twice"):
-        model = Decoder(DecoderConfig(vocab_size=4, d_model=8, num_heads=2, num_layers=1)).eval()
+        model = models.Decoder(
+            models.DecoderConfig(vocab_size=4, d_model=8, num_heads=2, num_layers=1)
+        ).eval()
     question = Continuation(model, torch.tensor([[0]]), 2, ["a", "b", "b", "c"])
     with pytest.raises(WrongUsage, match="calls 2 tokens 'b'"):
         question.after(["b"])
@@ -187,8 +182,8 @@ def test_a_handmade_question_knows_its_right_answers(text, right):
 )
 def test_a_look_up_has_a_right_answer_only_where_one_fact_stands(text, right):
     with isolated(3):
-        model = EncoderDecoder(
-            EncoderDecoderConfig(vocab_size=len(lookup.VOCABULARY), d_model=8, num_heads=2)
+        model = models.EncoderDecoder(
+            models.EncoderDecoderConfig(vocab_size=len(lookup.VOCABULARY), d_model=8, num_heads=2)
         ).eval()
     assert ask_source(model, lookup.parse(text)).expected == right
 

@@ -45,9 +45,8 @@ def test_entropy_of_one_key_is_0_and_of_four_alike_ln_4():
 @FEW
 @given(st.integers(0, 10_000), st.floats(0.0, 30.0), st.integers(1, 9))
 def test_the_jacobian_norm_is_that_of_autograds_jacobian(seed, spread, keys):
-    scores = spread * torch.randn(
-        keys, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-    )
+    generator = torch.Generator().manual_seed(seed)
+    scores = spread * torch.randn(keys, generator=generator, dtype=torch.float64)
     jacobian = torch.autograd.functional.jacobian(lambda s: s.softmax(-1), scores)
     found = softmax_jacobian_norm(scores.softmax(-1))
     assert float(found) == pytest.approx(float(jacobian.norm()), abs=1e-7)
@@ -87,10 +86,8 @@ def test_the_rank_is_numpys(seed, rows, columns, rank):
 
 def test_a_rank_depends_on_the_tolerance_and_zeros_have_none():
     matrix = torch.diag(torch.tensor([1.0, 1e-3, 0.0]))
-    assert [int(numerical_rank(matrix, tolerance=tolerance)) for tolerance in (1e-2, 1e-4)] == [
-        1,
-        2,
-    ]
+    ranks = [int(numerical_rank(matrix, tolerance=tolerance)) for tolerance in (1e-2, 1e-4)]
+    assert ranks == [1, 2]
     assert int(numerical_rank(torch.zeros(3, 3))) == 0
     assert numerical_rank(torch.zeros(5, 0, 3)).tolist() == [0] * 5
 
@@ -98,10 +95,8 @@ def test_a_rank_depends_on_the_tolerance_and_zeros_have_none():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_weights_are_measured_as_float32(dtype):
     weights = some_weights(0, 3.0, 6, dtype)
-    for statistic in (entropy, softmax_jacobian_norm):
-        torch.testing.assert_close(
-            statistic(weights).float(), statistic(weights.float()), atol=4e-3, rtol=0
-        )
+    for measure in (entropy, softmax_jacobian_norm):
+        assert torch.allclose(measure(weights).float(), measure(weights.float()), atol=4e-3, rtol=0)
     assert entropy(weights).dtype == torch.float32
 
 

@@ -5,15 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from attnlab import models
 from attnlab.edits.effects.metrics import IGNORED
-from attnlab.models import (
-    Decoder,
-    DecoderConfig,
-    Encoder,
-    EncoderConfig,
-    EncoderDecoder,
-    EncoderDecoderConfig,
-)
 from attnlab.parts.masks import padding_mask
 from attnlab.seeds import generator, isolated
 
@@ -90,15 +83,15 @@ def given(
     labels = torch.randint(VOCABULARY, (rows, length), generator=draw)
     with isolated(seed, "tests", "effects model"):
         if kind == "encoder":
-            model = Encoder(EncoderConfig(**told, num_classes=4))
+            model = models.Encoder(models.EncoderConfig(**told, num_classes=4))
             inputs = {"tokens": tokens, "real": real}
             labels = labels[:, 0] % 4
         elif kind == "encoder-decoder":
-            model = EncoderDecoder(EncoderDecoderConfig(**told))
+            model = models.EncoderDecoder(models.EncoderDecoderConfig(**told))
             inputs = {"source": tokens, "target": tokens[:, :3] // 2, "real": real}
             labels = labels[:, :3]
         else:
-            model = Decoder(DecoderConfig(**told, tie_output=one_of(True, False)))
+            model = models.Decoder(models.DecoderConfig(**told, tie_output=one_of(True, False)))
             inputs = tokens
             if kind == "padded decoder":
                 inputs = {"tokens": tokens, "mask": padding_mask(lengths, length)}

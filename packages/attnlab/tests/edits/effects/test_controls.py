@@ -184,7 +184,7 @@ def idle_pattern(seed, dtype=torch.float32):
     return model.eval().to(dtype), tokens
 
 
-def check_rounding():
+def test_an_effect_below_rounding_is_none():
     """Wherever the first head looks the answer is the same, so no control of where it looks has an
     effect."""
     for seed in range(6):
@@ -193,10 +193,6 @@ def check_rounding():
         assert found.effects[0, :-1].tolist() == [[0.0] * 12] * 5
         assert found.tested.p[0, :-1].tolist() == [1.0] * 5
         assert bool((found.effects[0, -1].abs() > 1e-4).any())
-
-
-def test_an_effect_below_rounding_is_none():
-    check_rounding()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -211,7 +207,7 @@ def test_an_effect_well_above_rounding_stays(dtype):
     assert float(before.abs().max()) > 100 * float(found.abs().max()) > 0.0
 
 
-def check_copies():
+def test_copies_of_inputs_count_once():
     """Twelve inputs among which are three different ones count as three."""
     model, tokens, labels = planted(0)
     rows = torch.tensor([0, 1, 2, 1] * 3)
@@ -226,10 +222,6 @@ def check_copies():
     words = "of 12 inputs 3 are different; in the tests copies count once; 3 inputs cannot"
     assert found.caution.startswith(words)
     assert found.caution in str(found)
-
-
-def test_copies_of_inputs_count_once():
-    check_copies()
 
 
 def test_inputs_that_differ_in_their_padding_alone_are_no_copies():

@@ -9,12 +9,21 @@ from attnlab.edits.effects import effect
 from attnlab.errors import WrongUsage
 from attnlab.models import generate
 from attnlab.sites import hooks_of
-from tests.edits.effects.checks import check_no_effect_is_exactly_nothing
 from tests.edits.effects.models import given, run
 
 
 def test_no_effect_is_exactly_nothing_and_the_baseline_is_not_edited():
-    check_no_effect_is_exactly_nothing()
+    """An edit that changes nothing has no effect, one that changes something has; the baseline is
+    not edited."""
+    each = given(4, "decoder", dtype=torch.float32)
+    plain = run(each)
+    kept = effect(*each.whole, UniformPattern(layer=0, head=0, query=0), target=each.labels)
+    assert float(kept.logits.difference.abs().max()) == 0.0  # the first query has one key
+    found = effect(*each.whole, ZeroHead(layer=0, head=0), target=each.labels)
+    assert torch.equal(found.logits.before, plain)
+    with edit(each.model, ZeroHead(layer=0, head=0)):
+        assert torch.equal(found.logits.after, run(each))
+    assert float(found.logits.difference.abs().max()) > 1e-3
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -8,6 +8,7 @@ from tests.edits.effects import (
     checks,
     test_ablate,
     test_controls,
+    test_effect,
     test_metrics,
     test_patching,
     test_significance,
@@ -84,14 +85,16 @@ def exact_p():
 
 
 def skewed_intervals():
-    test_significance.check_skewed(10)
+    test_significance.test_intervals_of_few_skewed_differences_hold_the_truth_as_often_as_is_said(
+        10
+    )
 
 
 CHECKS = {
     **globals(),
-    "rounding": test_controls.check_rounding,
-    "copies": test_controls.check_copies,
-    "no_effect": checks.check_no_effect_is_exactly_nothing,
+    "rounding": test_controls.test_an_effect_below_rounding_is_none,
+    "copies": test_controls.test_copies_of_inputs_count_once,
+    "no_effect": (test_effect.test_no_effect_is_exactly_nothing_and_the_baseline_is_not_edited),
 }
 
 # The checks without a fault run as tests of their own.

@@ -9,14 +9,7 @@ import pytest
 import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.corpus import (
-    MEASURES,
-    Corpus,
-    measures,
-    open_search,
-    search_corpus,
-    tally,
-)
+from attnlab.look.corpus import MEASURES, Corpus, measures, open_search, search_corpus, tally
 from attnlab.look.corpus import search as searching
 from attnlab.look.corpus.text_files import rows_of
 from attnlab.models import Encoder, EncoderConfig

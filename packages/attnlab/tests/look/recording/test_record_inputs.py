@@ -68,11 +68,6 @@ def test_a_site_with_a_typo_is_refused_and_not_read_as_a_text(model, typo, meant
     assert f"did you mean '{meant}'" in str(refusal.value)
 
 
-def test_several_sites_in_one_text_are_refused_with_a_list(model):
-    with pytest.raises(WrongUsage, match="Several are a list"):
-        record(model, "*.weights, *.scores")
-
-
 def test_a_model_that_does_not_know_its_tokens_asks_for_ids(model):
     decoder = Decoder(DecoderConfig(vocab_size=5, d_model=8, num_heads=2, max_length=8)).eval()
     with pytest.raises(WrongUsage, match=r"give ids, attnlab.record\(model, tokens\)"):
@@ -100,6 +95,8 @@ def test_a_pattern_still_records_within_a_with_and_says_so_when_it_is_empty(mode
 
 
 def test_sites_go_with_inputs_and_gradients_with_a_with(model):
+    with pytest.raises(WrongUsage, match="Several are a list"):
+        record(model, "*.weights, *.scores")
     with pytest.raises(WrongUsage, match="names sites already"):
         record(model, "*.weights", sites="*.scores")
     with pytest.raises(WrongUsage, match="within a with"):

@@ -7,16 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from attnlab import models
 from attnlab.errors import WrongUsage
 from attnlab.look import record
-from attnlab.models import (
-    Encoder,
-    EncoderConfig,
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    SingleHead,
-    SingleHeadConfig,
-)
 from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import isolated
 
@@ -29,7 +22,9 @@ CROSS, OWN = "decoder.layers.0.cross_attention.weights", "decoder.layers.0.atten
 @pytest.fixture(scope="module")
 def translator():
     with isolated(0):
-        return EncoderDecoder(EncoderDecoderConfig(vocab_size=5, d_model=8, num_heads=2)).eval()
+        return models.EncoderDecoder(
+            models.EncoderDecoderConfig(vocab_size=5, d_model=8, num_heads=2)
+        ).eval()
 
 
 def recorded(translator, vocabulary=None):
@@ -80,11 +75,11 @@ def test_a_row_that_is_not_there_is_an_error(translator):
 
 def test_tokens_of_several_parts_are_joined_and_vectors_are_places():
     with isolated(0):
-        encoder = Encoder(EncoderConfig(vocab_size=5, d_model=8))
+        encoder = models.Encoder(models.EncoderConfig(vocab_size=5, d_model=8))
     with record(encoder, "layers.0.attention.weights", vocabulary=NAMES) as recording:
         encoder(torch.tensor([[[1, 2], [3, 1]]]))
     assert recording.tokens("layers.0.attention.weights").key == ["red+blue", "green+red"]
-    head = SingleHead(SingleHeadConfig())
+    head = models.SingleHead(models.SingleHeadConfig())
     with record(head, "*") as recording:
         head(torch.eye(3).unsqueeze(0), real=torch.tensor([[True, True, False]]))
     assert recording.tokens("weights") == (["[0]", "[1]", "[2]"], ["[0]", "[1]", "[2]"])

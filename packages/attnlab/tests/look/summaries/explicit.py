@@ -102,10 +102,8 @@ def summary(weights: np.ndarray, scores: np.ndarray, tiles: int, top: int) -> di
     missing = [(0, 0)] * mean.ndim + [(0, top - best.shape[-1])]
     cells = max(1, -(-queries // tiles)), max(1, -(-keys // tiles))
     starts = np.arange(0, queries, cells[0]), np.arange(0, keys, cells[1])
-    rows, columns = (
-        np.minimum(cells[0], queries - starts[0]),
-        np.minimum(cells[1], keys - starts[1]),
-    )
+    rows = np.minimum(cells[0], queries - starts[0])
+    columns = np.minimum(cells[1], keys - starts[1])
     counts = rows[:, None] * columns
 
     def pooled(operation):
