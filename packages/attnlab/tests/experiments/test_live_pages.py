@@ -44,24 +44,6 @@ def in_a_notebook(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython.display", display)
 
 
-@pytest.fixture
-def blank(browser):
-    """A page that asks nothing of a network and complains of nothing."""
-    context = browser.new_context(viewport={"width": 1100, "height": 900})
-    asked, complaints = [], []
-    try:
-        page = context.new_page()
-        page.set_default_timeout(4000)
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        yield page
-    finally:
-        context.close()
-    assert [url for url in asked if not url.startswith(("blob:", "data:"))] == []
-    assert complaints == []
-
-
 @pytest.fixture(scope="module")
 def population():
     found = attnlab.train_population(
@@ -141,6 +123,9 @@ def test_a_wrong_input_is_told_in_a_sentence_and_the_last_answer_stays(blank, so
     field = live.frame.get_by_label("Input", exact=True)
     assert (field.input_value(), field.get_attribute("aria-invalid")) == (evil, "true")
     assert live.shown.input == "cba"
+    live.ask("z" * 10_000)
+    refused.get_by_text("zzz").wait_for()
+    assert len(refused.inner_text()) < 400
     live.frame.get_by_text("Look closer, and edit the model").click()
     live.frame.get_by_role("button", name="Knock out head 0.0").click()
     live.heard()
@@ -181,24 +166,23 @@ def test_edits_that_do_not_fit_are_told_and_the_plain_answer_is_shown(blank, sor
     assert agree(picture(live), attnlab.ask(sorter, "cba").trace())
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
+def test_wrong_edits_from_python_raise_and_the_last_answer_stays(sorter):
+    shown = attnlab.show(sorter)
+    shown.edits = [OUT]
+    before = shown.widget.result
+    for wrong, words in (
         (OUT, "edits are a list, .* got a ZeroHead"),
         (None, "edits are a list"),
         ([OUT.to_json()], "edits are a list"),
         ([ZeroHead(layer=9, head=0)], "layer=9 is out of range"),
         ([ShufflePattern(layer=0, head=0, seed=2**60 + 1)], r"whole numbers up to 2\*\*53"),
-    ],
-)
-def test_wrong_edits_from_python_raise_and_the_last_answer_stays(sorter, wrong, words):
-    shown = attnlab.show(sorter)
-    shown.edits = [OUT]
-    before = shown.widget.result
-    with pytest.raises(WrongUsage, match=words):
-        shown.edits = wrong
-    assert shown.edits == [OUT]
-    assert shown.widget.result is before
+    ):
+        with pytest.raises(WrongUsage, match=words):
+            shown.edits = wrong
+        assert shown.edits == [OUT]
+        assert shown.widget.result is before
+    shown.edits = [ScaleHead(layer=0, head=0, factor=1e308)]  # an answer that is not finite
+    json.dumps(shown.widget.result, allow_nan=False)
 
 
 def test_the_edited_answer_stays_when_its_input_is_asked_again(blank, sorter):
@@ -231,19 +215,6 @@ def test_a_kernel_that_stays_silent_is_told_and_the_last_answer_stays(blank, sor
     live.answer()
     message(live).get_by_text("of 27 inputs").wait_for()
     assert agree(picture(live), attnlab.ask(sorter, live.shown.input).trace())
-
-
-def test_a_refusal_repeats_no_long_input(blank, sorter):
-    live = LivePage(blank, attnlab.show(sorter))
-    live.ask("z" * 10_000)
-    message(live).get_by_text("expected 3 letters from a to c").wait_for()
-    assert len(message(live).inner_text()) < 400
-
-
-def test_an_answer_that_is_not_finite_is_plain_json(sorter):
-    shown = attnlab.show(sorter)
-    shown.edits = [ScaleHead(layer=0, head=0, factor=1e308)]
-    json.dumps(shown.widget.result, allow_nan=False)
 
 
 def test_arrow_keys_in_the_maps_below_step_no_trace(blank, sorter):
@@ -398,8 +369,9 @@ def test_a_pretrained_model_without_a_tokenizer_says_how_it_is_shown():
         attnlab.show(model)
 
 
-def test_all_seeds_are_small_pictures_of_their_own_heads(blank, population):
-    live = LivePage(blank, attnlab.show(population))
+def test_seeds_are_small_pictures_of_their_heads_and_one_is_chosen(blank, population):
+    shown = attnlab.show(population)
+    live = LivePage(blank, shown)
     live.frame.locator(".seed").first.wait_for()
     names = live.frame.locator(".seed").evaluate_all("all => all.map(each => each.dataset.name)")
     assert names == ["0", "1", "2", "3"]
@@ -415,14 +387,8 @@ def test_all_seeds_are_small_pictures_of_their_own_heads(blank, population):
             drawn = pixels[:, first : first + len(is_masked)]
             assert ((drawn[..., 3] == 0) == is_masked).all()
             lightness = drawn[..., :3].sum(-1)[~is_masked]
-            assert (
-                np.diff(lightness[weights[~is_masked].argsort()]) <= 9
-            ).all()  # 3 steps of shade
-
-
-def test_a_seed_is_chosen_on_the_page_and_in_python(blank, population):
-    shown = attnlab.show(population)
-    live = LivePage(blank, shown)
+            order = weights[~is_masked].argsort()
+            assert (np.diff(lightness[order]) <= 9).all()  # 3 steps of shade
     chosen = live.frame.locator(".seed[aria-checked=true]")
     chosen.wait_for()
     assert chosen.get_attribute("data-name") == str(shown.seed) != "2"

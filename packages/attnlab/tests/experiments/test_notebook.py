@@ -4,11 +4,10 @@ import json
 
 import pytest
 import torch
-from live_page import READY, LivePage, PlainWidget
+from live_page import LivePage, PlainWidget
 
 import attnlab
 from attnlab.draw.view import view_page
-from attnlab.draw.view.page import Shown
 from attnlab.edits import CutEdge, ZeroHead, edits_from_json, edits_to_json
 from attnlab.experiments import notebook
 from attnlab.experiments.notebook import Asker, EditableView, State, result_of
@@ -41,20 +40,6 @@ def view_of(question):
 
 def forms(*edits):
     return tuple(json.loads(edits_to_json(edits)))
-
-
-@pytest.fixture
-def blank(browser):
-    """A blank page, which asks nothing of a network."""
-    context = browser.new_context()
-    asked = []
-    try:
-        page = context.new_page()
-        page.on("request", lambda request: asked.append(request.url))
-        yield page
-    finally:
-        context.close()
-    assert [url for url in asked if not url.startswith(("blob:", "data:"))] == []
 
 
 @pytest.fixture
@@ -205,15 +190,6 @@ def test_an_answer_to_earlier_edits_is_not_shown(live):
     live.answer()
     frame.get_by_text("what the edits did").wait_for()
     assert frame.locator(".edit-list li").count() == 2
-
-
-def test_without_a_kernel_the_page_in_the_frame_has_no_tools(blank, question):
-    page = view_page(attnlab.recorded(question))
-    blank.set_content(Shown(page, name="attnlab-1")._repr_html_())
-    frame = blank.frame_locator("iframe")
-    frame.locator(READY).wait_for()
-    assert frame.get_by_role("button", name="Cut squares").count() == 0
-    assert frame.get_by_label("Input", exact=True).count() == 0
 
 
 def test_maps_without_a_model_keep_the_edits_for_python(blank):

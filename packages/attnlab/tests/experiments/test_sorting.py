@@ -1,5 +1,4 @@
 import json
-import signal
 from dataclasses import replace
 
 import pytest
@@ -8,21 +7,27 @@ import torch
 import attnlab
 from attnlab import seeds
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.claims import Claim, read_claims
-from attnlab.experiments.folder import free_name, list_runs
 from attnlab.experiments.sorting import SortingConfig, sorting_claims
 from attnlab.experiments.sorting import sorter as sorting
+from attnlab.models.embedding import Embedding
+from attnlab.parts.cache import LayerCache
+from attnlab.parts.heads import MultiHeadAttention
 from attnlab.train.checkpoint import latest_checkpoint
 from attnlab.train.observer import Silent
 from tests.sampling import sampled
 
-QUICK = {"steps": 1_200, "learning_rate": 1e-2, "evaluate_every": 200}
+QUICK = {"steps": 1_200, "learning_rate": 1e-2, "evaluate_every": 200}  # as of `sorter`
 TINY = {"steps": 20, "evaluate_every": 10}
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory):
-    return attnlab.run("sorting", out=tmp_path_factory.mktemp("runs") / "sorting", **QUICK)
+def learned(sorter):
+    return attnlab.open(sorter)
+
+
+@pytest.fixture(scope="module")
+def begun():
+    return attnlab.run("sorting", **TINY)
 
 
 def claim(report, name):
@@ -34,34 +39,40 @@ def test_it_learns_to_sort_all_27_inputs(learned):
     assert claim(learned, "all_inputs_right").measured == "27/27"
 
 
-def test_an_untrained_model_fails_its_claims():
-    report = attnlab.run("sorting", **TINY)
-    assert not report.passed
-    assert not claim(report, "all_inputs_right").passed
-    assert not claim(report, "loss_near_floor").passed
-    assert claim(report, "causal").passed
+def test_an_untrained_model_fails_its_claims(begun):
+    assert not begun.passed
+    assert not claim(begun, "all_inputs_right").passed
+    assert not claim(begun, "loss_near_floor").passed
+    assert claim(begun, "causal").passed
 
 
 def test_a_model_that_sees_the_future_is_caught(monkeypatch):
-    from attnlab.parts.heads import MultiHeadAttention
-
     whole = MultiHeadAttention.forward
     monkeypatch.setattr(
         MultiHeadAttention, "forward", lambda self, x, *_, mask=None, **more: whole(self, x, **more)
     )
-    report = attnlab.run("sorting", **QUICK)
+    report = attnlab.run("sorting", **{**QUICK, "steps": 600})
     assert not claim(report, "causal").passed
     assert not claim(report, "loss_not_below_floor").passed
 
 
-def test_a_cache_that_mixes_up_positions_is_caught(monkeypatch):
-    from attnlab.parts.cache import LayerCache
+def test_a_model_that_peeks_before_its_embedding_is_caught(monkeypatch):
+    whole = Embedding.forward
 
+    def peeking(self, tokens, offset=0):
+        following = torch.cat((tokens[:, 1:], tokens[:, -1:]), 1)
+        return whole(self, tokens, offset) + 1e-3 * self.tokens(following)
+
+    monkeypatch.setattr(Embedding, "forward", peeking)
+    assert not claim(attnlab.run("sorting", **TINY), "causal").passed
+
+
+def test_a_cache_that_mixes_up_positions_is_caught(monkeypatch):
     whole = LayerCache.keys_and_values
     monkeypatch.setattr(
         LayerCache, "keys_and_values", lambda self: (whole(self)[0].roll(1, -2), whole(self)[1])
     )
-    assert not claim(attnlab.run("sorting", **QUICK), "generation_is_the_formulas").passed
+    assert not claim(attnlab.run("sorting", **TINY), "generation_is_the_formulas").passed
 
 
 def test_the_loss_on_counted_rows_is_the_loss_on_the_drawn_batch():
@@ -100,33 +111,11 @@ def test_the_separator_is_never_an_answer():
     assert int(sorting_claims.answers(model, task, task.all_prompts())[0].min()) > 0
 
 
-def test_a_model_that_peeks_before_its_embedding_is_caught(monkeypatch):
-    from attnlab.models.embedding import Embedding
-
-    whole = Embedding.forward
-
-    def peeking(self, tokens, offset=0):
-        following = torch.cat((tokens[:, 1:], tokens[:, -1:]), 1)
-        return whole(self, tokens, offset) + 1e-3 * self.tokens(following)
-
-    monkeypatch.setattr(Embedding, "forward", peeking)
-    assert not claim(attnlab.run("sorting", **TINY), "causal").passed
-
-
 def test_a_long_row_does_not_make_the_page_huge():
     report = attnlab.run("sorting", length=40, letters=20, steps=2, most_judged=100)
     assert len(json.dumps(report.content.to_json())) < 12_000_000
     assert len(report.content.sections[0].traces) < 100
     assert len(report.content.sections[1].items) == 100
-
-
-def test_the_same_seed_gives_the_same_weights_byte_for_byte(tmp_path):
-    for name in ("a", "b"):
-        attnlab.run("sorting", out=tmp_path / name, seed=3, **TINY)
-    attnlab.run("sorting", out=tmp_path / "c", seed=4, **TINY)
-    a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
-    assert a == b
-    assert a != c
 
 
 def test_a_run_folder_holds_everything_and_opens_again(learned):
@@ -138,24 +127,25 @@ def test_a_run_folder_holds_everything_and_opens_again(learned):
         "figures/attention.svg",
     }  # fmt: skip
     assert latest_checkpoint(folder / "checkpoints" / "sorting").facts["step"] == QUICK["steps"]
-    again = attnlab.open(folder)
-    assert again.claims == learned.claims
-    assert again.config["seed"] == 0
-    assert again.config["settings"]["projections"] == "gated"
-    assert again.config["versions"]["torch"] == torch.__version__
-    assert [line["step"] for line in again.metrics if "accuracy" in line][-1] == QUICK["steps"]
-    assert again.html() == (folder / "report.html").read_text()
+    assert learned.config["seed"] == 0
+    assert learned.config["settings"]["projections"] == "gated"
+    assert learned.config["versions"]["torch"] == torch.__version__
+    assert [line["step"] for line in learned.metrics if "accuracy" in line][-1] == QUICK["steps"]
+    assert learned.html() == (folder / "report.html").read_text()
     assert isinstance(attnlab.load(folder), attnlab.Decoder)
 
 
-def test_a_report_in_memory_is_saved_like_one_from_disk(tmp_path):
-    kept = attnlab.run("sorting", **TINY)
+def test_a_report_in_memory_is_saved_like_one_from_disk_and_another_seed_is_another(
+    begun, tmp_path
+):
     made = attnlab.run("sorting", out=tmp_path / "made", **TINY)
-    saved = attnlab.open(kept.save(tmp_path / "saved"))
+    saved = attnlab.open(begun.save(tmp_path / "saved"))
     assert saved.claims == made.claims
     for name in ("model.safetensors", "metrics.jsonl", "report.json"):
-        assert (tmp_path / "saved" / name).read_bytes() == (tmp_path / "made" / name).read_bytes()
+        assert (saved.folder / name).read_bytes() == (made.folder / name).read_bytes()
     assert set(saved.figures) == set(made.figures)
+    other = attnlab.run("sorting", seed=4, **TINY)
+    assert other.metrics[0]["loss"] != made.metrics[0]["loss"]
 
 
 def test_the_saved_model_answers_as_the_run_said(learned):
@@ -218,37 +208,29 @@ def test_few_inputs_kept_out_can_leave_it_open(right, passed):
     assert {each.name: each.passed for each in claims}["most_held_out_right"] is passed
 
 
-@pytest.mark.parametrize(
-    ("settings", "least"),
-    [
-        ({}, None),
+def test_a_model_too_small_for_its_letters_is_told_what_to_set():
+    for settings, least in (
         ({"length": 5}, None),
-        ({"letters": 5}, None),
         ({"length": 6}, 10),
         ({"letters": 8}, 12),
         ({"length": 6, "d_model": 12}, None),
         ({"length": 6, "task": "copy"}, None),
         ({"length": 6, "num_heads": 3}, 9),
-    ],
-    ids=str,
-)
-def test_a_model_too_small_for_its_letters_is_told_what_to_set(settings, least):
-    config = SortingConfig(**settings)
-    sentence = config.too_small()
-    assert (sentence is None) is (least is None)
-    if least is not None:
-        assert sentence.startswith(
-            f"d_model=6 may be too small to sort {config.length} of {config.letters} letters"
-        )
-        assert sentence.endswith(f"set d_model={least} or more.")
-        assert SortingConfig(**{**settings, "d_model": least}).too_small() is None
+    ):
+        config = SortingConfig(**settings)
+        sentence = config.too_small() or ""
+        assert bool(sentence) is (least is not None)
+        if sentence:
+            letters = f"{config.length} of {config.letters} letters"
+            assert sentence.startswith(f"d_model=6 may be too small to sort {letters}")
+            assert sentence.endswith(f"set d_model={least} or more.")
+            assert SortingConfig(**{**settings, "d_model": least}).too_small() is None
 
 
 def test_a_model_too_small_is_told_of_before_its_training():
     told = []
 
-    class Listening:
-        def stage(self, name): ...
+    class Listening(Silent):
         def step(self, step, steps, figures):
             told.append("step")
 
@@ -271,10 +253,7 @@ def test_the_least_loss_of_some_inputs_is_below_that_of_all():
 
 
 def test_a_holdout_that_keeps_nothing_out_or_cannot_be_listed_is_refused():
-    with pytest.raises(
-        WrongUsage,
-        match=r"holdout must keep out one of the 27 inputs at least, and leave one; got 0\.01",
-    ):
+    with pytest.raises(WrongUsage, match=r"keep out one of the 27 inputs at least, .*; got 0\.01"):
         SortingConfig(holdout=0.01)
     with pytest.raises(WrongUsage, match="holdout needs inputs that can be listed"):
         SortingConfig(letters=26, length=12, holdout=0.1)
@@ -284,29 +263,20 @@ def test_a_holdout_that_keeps_nothing_out_or_cannot_be_listed_is_refused():
     "settings",
     sampled(
         [
-            {"projections": "strict"},
-            {"holdout": "0.3"},
+            {"projections": "strict", "positions": "rotary", "batch_size": "5"},
             {"holdout": "0.5", "letters": "6", "length": "4", "most_judged": "50"},
-            {"projections": "dense"},
-            {"positions": "none"},
-            {"positions": "rotary"},
-            {"positions": "alibi"},
-            {"positions": "concatenated"},
+            {"task": "add", "length": "2", "norm_place": "post", "norm": "rms", "dropout": "0.1"},
+            {"positions": "alibi", "d_model": "12", "num_heads": "4", "d_ff": "24"},
+            {"projections": "dense", "task": "reverse"},
+            {"positions": "none", "task": "copy"},
+            {"positions": "concatenated", "task": "induction", "length": "4"},
             {"positions": "sinusoidal"},
-            {"letters": "8", "length": "5", "most_judged": "50"},
             {"letters": "26", "length": "12", "most_judged": "20"},
             {"letters": "1", "length": "1"},
-            {"task": "reverse"},
-            {"task": "copy"},
-            {"task": "add", "length": "2"},
-            {"task": "induction", "length": "4"},
             {"rank": "1", "temperature": "0.3"},
             {"norm_place": "none", "activation": "swiglu", "bias": "true", "num_layers": "2"},
-            {"norm_place": "post", "norm": "rms", "dropout": "0.1"},
-            {"d_model": "12", "num_heads": "4", "d_ff": "24"},
-            {"batch_size": "5"},
         ],
-        8,
+        4,
     ),
     ids=lambda settings: " ".join(f"{name}={value}" for name, value in settings.items()),
 )
@@ -317,39 +287,6 @@ def test_every_option_works(settings, tmp_path):
     assert attnlab.ask(report, report.reader.config.sequence_task().example).trace().steps
 
 
-def test_an_existing_run_is_left_alone(tmp_path):
-    attnlab.run("sorting", out=tmp_path / "run", **TINY)
-    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    with pytest.raises(CouldNotRun, match="holds a run already, and nothing is overwritten"):
-        attnlab.run("sorting", out=tmp_path / "run", seed=9, **TINY)
-    assert {
-        path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()
-    } == before
-
-
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
-    (tmp_path / "precious.txt").write_text("mine")
-    with pytest.raises(CouldNotRun, match="holds something already"):
-        attnlab.run("sorting", out=tmp_path, **TINY)
-    assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
-
-
-def test_an_interrupted_run_shows_as_unfinished_and_keeps_its_checkpoint(tmp_path):
-    class Impatient(Silent):
-        def step(self, step, steps, figures):
-            if "accuracy" in figures:
-                signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        attnlab.run("sorting", out=tmp_path / "run", observer=Impatient(), **TINY)
-    with pytest.raises(CouldNotRun, match="is unfinished"):
-        attnlab.open(tmp_path / "run")
-    assert list_runs(tmp_path)[0]["state"] == "unfinished"
-    assert latest_checkpoint(tmp_path / "run" / "checkpoints" / "sorting").facts["step"] == 10
-    attnlab.resume(tmp_path / "run")
-    assert list_runs(tmp_path)[0]["state"] == "finished"
-
-
 def test_too_little_room_is_said_before_the_training(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000, "total": 9999})()
@@ -357,39 +294,6 @@ def test_too_little_room_is_said_before_the_training(tmp_path, monkeypatch):
     with pytest.raises(CouldNotRun, match="only 1,000 bytes are free"):
         attnlab.run("sorting", out=tmp_path / "deep" / "run", **TINY)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_names_that_are_not_known_are_refused():
-    with pytest.raises(WrongUsage, match="did you mean 'sorting'"):
-        attnlab.run("sortng")
-    with pytest.raises(WrongUsage, match="did you mean 'rank'"):
-        attnlab.run("sorting", rnak=2)
-
-
-def test_damaged_runs_are_listed_as_such(tmp_path):
-    attnlab.run("sorting", out=tmp_path / "good", **TINY)
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "config.json").write_text("{")
-    (tmp_path / "other").mkdir()
-    assert [run["state"] for run in sorted(list_runs(tmp_path), key=lambda run: run["run"])] == [
-        "damaged",
-        "finished",
-    ]
-    (tmp_path / "good" / "claims.json").write_text(json.dumps([{"name": 1}]))
-    with pytest.raises(CouldNotRun, match=r"claims\[0\]: expected the keys name, statement"):
-        attnlab.open(tmp_path / "good")
-
-
-def test_claims_survive_json():
-    claims = (Claim("a", "s", "m", "b", True),)
-    assert read_claims([each.to_mapping() for each in claims]) == claims
-
-
-def test_the_next_free_name_is_found(tmp_path):
-    assert free_name(tmp_path, "sorting") == tmp_path / "sorting"
-    (tmp_path / "sorting").mkdir()
-    (tmp_path / "sorting-2").mkdir()
-    assert free_name(tmp_path, "sorting") == tmp_path / "sorting-3"
 
 
 def test_figures_are_left_out_where_matplotlib_is_missing(monkeypatch):
