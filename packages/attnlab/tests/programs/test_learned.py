@@ -156,17 +156,17 @@ def test_rounding_itself_is_bounded_where_nothing_comes_in():
     assert formulas.linear("x", exact).error.min() > 4 * unit
 
 
-def in_torch(name, x, other):
-    """Compute what a formula computes, in float32."""
-    nn, width = torch.nn.functional, x.shape[-1:]
-    x, other = (torch.tensor(each, dtype=torch.float32) for each in (x, other))
-    return {
-        "linear": lambda: nn.linear(x, other, other[:, 0]),
-        "softmax": lambda: nn.softmax(x, -1),
-        "layer": lambda: nn.layer_norm(x, width, other[0], other[1], 1e-5),
-        "rms": lambda: nn.rms_norm(x, width, other[0], 1e-6),
-        "gelu": lambda: nn.gelu(x),
-    }[name]()
+NN = torch.nn.functional
+IN_BOTH = {
+    "linear": (lambda x, w: NN.linear(x, w, w[:, 0]), lambda f, x: f.linear("x", x)),
+    "softmax": (lambda x, _: NN.softmax(x, -1), lambda f, x: f.softmax(x)),
+    "layer": (
+        lambda x, w: NN.layer_norm(x, x.shape[-1:], *w[:2], 1e-5),
+        lambda f, x: f.norm("x", x),
+    ),
+    "rms": (lambda x, w: NN.rms_norm(x, x.shape[-1:], w[0], 1e-6), lambda f, x: f.norm("x", x)),
+    "gelu": (lambda x, _: NN.gelu(x), lambda f, x: f.feed_forward("x", x)),
+}
 
 
 def in_formulas(name, x, other):
@@ -176,17 +176,10 @@ def in_formulas(name, x, other):
     eye = np.eye(x.shape[-1])
     weights |= {"x.inner.weight": eye, "x.outer.weight": eye}
     formulas = Rounding(weights, {"norm": name, "activation": "gelu"}, 2.0**-24 + 2.0**-53)
-    x = Bounded(x, np.zeros_like(x))
-    return {
-        "linear": lambda: formulas.linear("x", x),
-        "softmax": lambda: formulas.softmax(x),
-        "layer": lambda: formulas.norm("x", x),
-        "rms": lambda: formulas.norm("x", x),
-        "gelu": lambda: formulas.feed_forward("x", x),
-    }[name]()
+    return IN_BOTH[name][1](formulas, Bounded(x, np.zeros_like(x)))
 
 
-@pytest.mark.parametrize("name", ["linear", "softmax", "layer", "rms", "gelu"])
+@pytest.mark.parametrize("name", IN_BOTH)
 def test_what_torch_computes_lies_within_the_bound(name):
     """On numbers of all sizes: a tiny share, too, whose key is far below the highest score."""
     random = np.random.default_rng(0)
@@ -196,7 +189,8 @@ def test_what_torch_computes_lies_within_the_bound(name):
         x = random.normal(random.normal(0, size[0]), size[1], (1, 3, width)).astype(np.float32)
         other = random.normal(0, size[2], (4, width)).astype(np.float32)
         value, bound = in_formulas(name, x.astype(np.float64), other.astype(np.float64))
-        found = in_torch(name, x, other).double().numpy().reshape(value.shape)
+        found = IN_BOTH[name][0](*map(torch.from_numpy, (x, other)))
+        found = found.double().numpy().reshape(value.shape)
         assert (np.abs(found - value) <= bound).all()
 
 

@@ -39,17 +39,29 @@ def counts_of(raw):
     return dict(tidied(raw).counts)
 
 
-def test_a_csv_is_read_with_separators_inside_its_texts(tmp_path):
-    file = tmp_path / "t.csv"
-    file.write_bytes('text,label\n"one\u2028line, ""so""\x1e\nto say",good\nplain,bad\n'.encode())
-    texts = [row["text"] for row in read_texts(str(file))]
-    assert texts == ['one\u2028line, "so"\x1e\nto say', "plain"]
+FILES = {
+    "separators inside a text": (
+        *("t.csv", 'text,label\n"one\u2028line, ""so""\x1e\nto say",good\nplain,bad\n'.encode()),
+        ['one\u2028line, "so"\x1e\nto say', "plain"],
+    ),
+    "a byte order mark": ("t.csv", b"\xef\xbb\xbftext,label\r\nwarm,good\r\n", ["warm"]),
+    "UTF-8 by its mark": ("t.tsv", "text\tlabel\ncafé\tgood\n".encode("utf-8-sig"), ["café"]),
+    "UTF-16 by its mark": ("t.tsv", "text\tlabel\ncafé\tgood\n".encode("utf-16"), ["café"]),
+    "UTF-32 by its mark": ("t.tsv", "text\tlabel\ncafé\tgood\n".encode("utf-32"), ["café"]),
+    "a lone quote in a TSV": (
+        *("t.tsv", b'text\tlabel\n" lone quote\ta\n"so-called" comedy\tb\n'),
+        ['" lone quote', '"so-called" comedy'],
+    ),
+    "a long text": ("t.csv", b"text,label\n" + b"word " * 50_000 + b",good\n", ["word " * 50_000]),
+}
 
 
-def test_a_byte_order_mark_is_no_part_of_a_column(tmp_path):
-    file = tmp_path / "t.csv"
-    file.write_bytes(b"\xef\xbb\xbftext,label\r\nwarm,good\r\n")
-    assert read_texts(str(file)) == [{"text": "warm", "label": "good"}]
+@pytest.mark.parametrize(("name", "content", "texts"), FILES.values(), ids=FILES)
+def test_texts_are_read_as_they_are_written(name, content, texts, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    rows = read_texts(str(tmp_path / name))
+    assert [row["text"] for row in rows] == texts
+    assert {row["label"] for row in rows} <= {"good", "bad", "a", "b"}
 
 
 def write(path, kind):
@@ -182,19 +194,6 @@ def test_texts_alike_in_several_of_the_files_splits_stay_in_the_first_and_are_co
     assert counts["texts used"] == 3
 
 
-def test_a_lone_quote_in_a_tsv_is_a_character(tmp_path):
-    file = tmp_path / "t.tsv"
-    file.write_text('text\tlabel\n" lone quote\ta\n"so-called" comedy\tb\n')
-    assert [row["text"] for row in read_texts(str(file))] == ['" lone quote', '"so-called" comedy']
-
-
-def test_a_split_that_the_first_line_of_a_jsonl_leaves_out_is_read(tmp_path):
-    file = tmp_path / "t.jsonl"
-    rows = [{"text": "one", "label": "a"}, {"text": "two", "label": "b", "split": "test"}]
-    file.write_text("\n".join(map(json.dumps, rows)))
-    assert [row["split"] for row in read_texts(str(file))] == [None, "test"]
-
-
 def test_half_a_surrogate_pair_does_no_harm():
     assert tidied(rows_of(("a \ud800", "x"), ("b", "y"))).rows[0].text == "a ?"
 
@@ -305,22 +304,13 @@ def test_a_stray_quotation_mark_makes_no_class_of_its_own(is_label_first, tmp_pa
     assert [row["label"] for row in read_texts(str(file))] == [*"abababababab"]
 
 
-def test_a_quoted_text_of_several_lines_stays_one_text(tmp_path):
-    poem = '"Roses are red, my love\nviolets, too",dry'
+@pytest.mark.parametrize("ending", ["", ",\nand so on"])
+def test_poems_of_several_lines_stay_whole(ending, tmp_path):
+    poems = [f"Roses {n} are red,\nviolets, too{ending}" for n in range(9)]
     file = tmp_path / "t.csv"
-    file.write_text("text,label\n" + "\n".join([*as_cells(WEATHER, ","), poem]) + "\n")
-    found = read_texts(str(file))
-    assert len(found) == len(WEATHER) + 1
-    assert found[-1] == {"text": "Roses are red, my love\nviolets, too", "label": "dry"}
-
-
-def test_poems_whose_lines_end_in_commas_stay_whole(tmp_path):
-    poems = [f'"Roses {n} are red,\nviolets are blue,\nand so on",dry' for n in range(9)]
-    file = tmp_path / "t.csv"
-    file.write_text("\n".join(["text,label", *as_cells(WEATHER, ","), *poems]) + "\n")
-    found = read_texts(str(file))
-    assert len(found) == len(WEATHER) + 9
-    assert found[-1]["text"] == "Roses 8 are red,\nviolets are blue,\nand so on"
+    quoted = [f'"{poem}",dry' for poem in poems]
+    file.write_text("\n".join(["text,label", *as_cells(WEATHER, ","), *quoted]) + "\n")
+    assert [row["text"] for row in read_texts(str(file))][len(WEATHER) :] == poems
 
 
 def test_rows_read_and_rows_refused_are_the_rows_of_the_file(tmp_path):
@@ -352,19 +342,12 @@ def test_a_compressed_file_is_read_and_a_damaged_one_refused(ending, tmp_path):
         read_texts(str(file))
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
-def test_a_byte_order_mark_says_the_encoding(encoding, tmp_path):
-    (tmp_path / "t.tsv").write_bytes("text\tlabel\ncafé\tgood\n".encode(encoding))
-    assert read_texts(str(tmp_path / "t.tsv")) == [{"text": "café", "label": "good"}]
-
-
 @pytest.mark.parametrize("name", ["t.json", "t.jsonl"])
-def test_a_json_array_is_read_as_its_objects(name, tmp_path):
-    rows = [{"text": "warm", "label": "good"}, {"text": "cold", "label": None}]
-    (tmp_path / name).write_text(json.dumps(rows, indent=1))
-    assert read_texts(str(tmp_path / name)) == rows
-    (tmp_path / "t.json").write_text("\n".join(map(json.dumps, rows)))
-    assert read_texts(str(tmp_path / "t.json")) == rows
+def test_a_json_array_or_lines_are_read_as_their_objects(name, tmp_path):
+    rows = [{"text": "warm", "label": "good"}, {"text": "cold", "label": None, "split": "test"}]
+    for text in (json.dumps(rows, indent=1), "\n".join(map(json.dumps, rows))):
+        (tmp_path / name).write_text(text)
+        assert read_texts(str(tmp_path / name)) == [{"split": None, **row} for row in rows]
 
 
 def test_bytes_of_parquet_are_read_as_utf8_and_others_counted(tmp_path):
@@ -454,12 +437,6 @@ def test_what_does_not_go_with_a_file_is_refused(name, columns, words, tmp_path)
     (tmp_path / name).write_text("a,b\n")
     with pytest.raises(WrongUsage, match=words):
         read_texts(str(tmp_path / name), columns)
-
-
-def test_a_very_long_text_is_read_whole(tmp_path):
-    file = tmp_path / "t.csv"
-    file.write_text("text,label\n" + "word " * 50_000 + ",good\n")
-    assert len(read_texts(str(file))[0]["text"]) == 250_000
 
 
 def test_a_folder_and_a_missing_file_are_told_apart(tmp_path):
