@@ -342,14 +342,7 @@ FAULTS = [
         "for (; i < w.value_width; ++i) add",
         "for (; false; ++i) add",
     ),
-    ("the output is not divided", "sums.total[lane] == 0 ? 0 : R(1 / sums.total[lane])", "1"),
     ("a dead row is divided by its zero", "sums.total[lane] == 0 ? 0 :", "false ? 0 :"),
-    ("a row of the output is another's", "[i * LANES + lane];", "[i * LANES + (lane ^ 1)];"),
-    (
-        "values are those of the tile before",
-        "start * w.value_step, end - start",
-        "tile * w.value_step, end - start",
-    ),
     (
         "a finite bias blocks",
         "std::max(R(bias * R(1.4426950408889634)), -FLT_MAX)",

@@ -145,6 +145,7 @@ def test_g_selectors_are_joined_by_and_or_not():
     ):
         proved(Program(selector_width(selector), "abc"), 5)
         proved(Program(aggregate(selector, indices, default=-1), "abc"), 4)
+    assert interpret(Program(selector_width(~(same & before)), "abc"), "aab") == [3, 2, 3]
     three = (same & before) | (select(tokens, "a", "==") & library.after)
     proved(Program(selector_width(three), "abc"), 5)
     proved(Program(aggregate(three, indices, default=-1), "abc"), 4)

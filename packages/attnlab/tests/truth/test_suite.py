@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -145,12 +144,3 @@ def test_the_whole_suite_is_small_and_every_label_is_derived_again(tmp_path, dia
     assert len(found.circuits) >= 45
     status, words = relabelled(tmp_path)
     assert status == 0, words
-
-
-def test_by_input_labels_are_those_of_the_reader(folder, proved):
-    reader = runpy.run_path(str(SCRIPTS / "read.py"))
-    relabel = runpy.run_path(str(SCRIPTS / "relabel.py"))
-    _, labels = proved["shift"]
-    circuit = reader["Circuit"](folder, "shift")
-    alone = [relabel["is_wrong"](circuit, {unit}) for unit in labels.units]
-    assert np.array_equal(np.array(alone).T, labels.by_input.numpy())
