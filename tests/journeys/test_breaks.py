@@ -69,7 +69,7 @@ a proof's check reads the certificate alone
     attnlab/programs/check.py differences = lambda text, checked: []
     programs::the_folder_of
 a changed certificate holds
-    attnlab/programs/reader.py differences = lambda text, fields, worst: []
+    attnlab/programs/check_program.py differences = lambda text, fields, worst: []
     programs::a_program_is
 a proof goes on after its program has changed
     attnlab/programs/proof.py _SavedTally._refuse = lambda self, other: None

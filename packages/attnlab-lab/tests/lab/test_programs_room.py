@@ -15,7 +15,7 @@ import attnlab
 from attnlab import programs
 from attnlab.programs import Program, compile_program, interpret, library, prove_program
 from attnlab.programs.interpreter import Meaning, ids_of
-from attnlab.programs.text import read_lines, read_program
+from attnlab.programs.program_text import read_lines, read_program
 from attnlab_lab.server import program_answers
 from tests.sampling import sampled
 

@@ -29,12 +29,12 @@ from attnlab.models import Encoder
 from attnlab.models.storage import describe_model
 from attnlab.programs import (
     Program,
+    check_program,
     compile_program,
     language,
     library,
     open_compiled,
     prove_program,
-    reader,
 )
 from attnlab.programs.check import (
     Bounded,
@@ -111,7 +111,7 @@ def test_a_certificate_is_checked_again_with_numpy_alone(saved, threads):
 
 
 def test_the_reader_is_short_and_shares_nothing_with_the_proof():
-    words = Path(reader.__file__).read_text()
+    words = Path(check_program.__file__).read_text()
     assert len(lines_of_code(words)) <= 128
     lines = words.splitlines()
     assert max(map(len, lines)) <= 100
@@ -523,7 +523,7 @@ def test_the_bound_on_rounding_covers_other_orders_of_summation(name, tmp_path):
     described = describe_model(compiled.model)
     exact, bound = bounded_logits(weights, described, ids.numpy())
     exact, bound, apart = exact[:, first:], bound[:, first:], 0.0
-    model = reader.Model(compiled.save(tmp_path / name))
+    model = check_program.Model(compiled.save(tmp_path / name))
     again, other_bound = model.logits(ids.numpy())[:, :, first:]
     assert np.abs(again - exact).max() < 1e-9
     for seed in range(5):

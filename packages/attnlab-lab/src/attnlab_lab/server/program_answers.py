@@ -13,7 +13,7 @@ from attnlab.programs import CompiledProgram, Program, ProgramError, compile_pro
 from attnlab.programs.domains import Domains
 from attnlab.programs.interpreter import Meaning, ids_of, sequences_of
 from attnlab.programs.language import Aggregate, Selector, Sequence, Width, tokens
-from attnlab.programs.text import TextLine, read_lines, read_program
+from attnlab.programs.program_text import TextLine, read_lines, read_program
 from attnlab_lab.server.heads import PackedHead, packed_heads
 
 _MOST_TOKENS = 8  # of an alphabet

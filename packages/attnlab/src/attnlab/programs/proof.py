@@ -2,7 +2,8 @@
 
 An output counts as right only if it is right by more than rounding can change, in any order of
 summation; `attnlab.programs.check` computes that bound. Certificates are checked again with NumPy
-alone: a program's by `reader`, which shares no line with this module, a decoder's by `check`.
+alone: a program's by `check_program`, which shares no line with this module, a decoder's by
+`check`.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.models import Decoder
 from attnlab.models.storage import describe_model, save_model
-from attnlab.programs import check, reader
+from attnlab.programs import check, check_program
 from attnlab.programs.compiled_program import CompiledProgram
 from attnlab.programs.interpreter import Codes
 from attnlab.programs.language import Program
@@ -194,7 +195,7 @@ def write_certificate(proof: ModelProof, folder: Path) -> None:
     for name in ("longest", "searched"):  # a search is no proof
         del fields[name]
     write_text(folder / "certificate.json", check.written(fields))
-    script = reader.__file__
+    script = check_program.__file__
     if (folder / "task.json").exists():
         script = check.__file__
     write_text(folder / "check.py", Path(script).read_text())

@@ -9,16 +9,11 @@ read.
 Models with Python code of their own are opened only with `remote_code=True`. The code runs with all
 rights of the user; nothing here makes it safe. Links, headers, memory and the absence of pickles
 were checked before, and weights that would be initialized at random are an error here too.
-
-A tokenizer is the one that the model was trained with, or none. Without its vocabulary file
-transformers builds an empty tokenizer without a warning (every text becomes unknown tokens); here
-that is no tokenizer.
 """
 
 import inspect
 import math
 import threading
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -33,6 +28,8 @@ from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean, one_line
 from attnlab.pretrained.open.folder import ModelFolder, check_memory
 from attnlab.pretrained.open.header import JsonObject, require, some_of
+from attnlab.pretrained.open.libraries import import_transformers, quiet
+from attnlab.pretrained.open.tokenizer import tokenizer_of
 
 HEADS = {
     "none": "MODEL_MAPPING_NAMES",
@@ -88,43 +85,6 @@ class Differences:
         ]
         words = f"are not those of its {model}: {'; '.join(differences)}."
         require(not differences, f"the weights in {where}", words)
-
-
-@contextmanager
-def needed(name: str, what: str) -> Iterator[None]:
-    """Import an optional library within the `with`; without it, raise what to install."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except ImportError as error:
-        raise CouldNotRun(
-            f"{what} needs {name}, which cannot be imported ({error}): pip install 'attnlab[hf]'."
-        ) from None
-
-
-def import_transformers(what: str = "opening a pretrained model") -> Any:
-    """Return transformers; without it, raise what to install."""
-    with needed("transformers", what):
-        import transformers
-    return transformers
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep transformers' progress bars, warnings and advice off the terminal."""
-    logging = import_transformers().utils.logging
-    level, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity(logging.CRITICAL)
-    logging.disable_progress_bar()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
-        if had_bars:
-            logging.enable_progress_bar()
 
 
 def build(
@@ -384,29 +344,3 @@ def _build_with_remote_code(
             tokenizer = transformers.AutoTokenizer.from_pretrained(path, **trusting)
     code = ", ".join(sorted(set(map(str, folder.code.values()))))
     return model.eval(), tokenizer, [f"code that came with the model was run: {code}"]
-
-
-def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str]]:
-    """Return a folder's tokenizer, or None and the reason."""
-    transformers = import_transformers()
-    files = {file.name for file in folder.path.iterdir()}
-    try:
-        with quiet(), warnings.catch_warnings():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                str(folder.path), config=config, local_files_only=True, trust_remote_code=False
-            )
-        needed = dict(tokenizer.vocab_files_names)
-        needed.pop("tokenizer_file", None)
-        lacking = (set(needed.values()) or {"tokenizer.json"}) - files
-        if "tokenizer.json" in files or not lacking:
-            return tokenizer, []
-        listed = ", ".join(sorted(lacking))
-        why = f"{type(tokenizer).__name__} would need {listed} or tokenizer.json"
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic of its Rust code is no Exception
-        words = one_line(error, 200).rstrip(".")
-        why = f"transformers could not build it ({type(error).__name__}: {words})"
-    if not any(name.startswith(("tokenizer", "vocab")) for name in files):
-        return None, []
-    return None, [f"there is no tokenizer: {why}"]

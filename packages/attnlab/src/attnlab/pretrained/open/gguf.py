@@ -35,12 +35,10 @@ from attnlab.pretrained.open.build import (
     Differences,
     bounded_modules,
     errors_explained,
-    import_transformers,
-    needed,
-    quiet,
 )
 from attnlab.pretrained.open.folder import check_memory, check_numbers, inspect_folder
 from attnlab.pretrained.open.header import JsonObject, plain_file, require
+from attnlab.pretrained.open.libraries import import_transformers, needed, quiet
 
 MAX_HEADER = 32 * 2**20  # bytes; it includes the vocabulary, some MiB
 MAX_METADATA = 2_000

@@ -26,7 +26,7 @@ from torch import nn
 
 from attnlab.core.store import check_room
 from attnlab.errors import CouldNotRun, WrongUsage, one_line
-from attnlab.pretrained.open.build import HEADS, build, needed
+from attnlab.pretrained.open.build import HEADS, build
 from attnlab.pretrained.open.folder import (
     CONFIG,
     INDEX,
@@ -37,6 +37,7 @@ from attnlab.pretrained.open.folder import (
     inspect_folder,
 )
 from attnlab.pretrained.open.header import read_object, require
+from attnlab.pretrained.open.libraries import needed
 
 
 @dataclass(frozen=True)

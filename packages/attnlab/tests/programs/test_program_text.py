@@ -15,11 +15,11 @@ from attnlab.programs import (
     compile_program,
     interpret,
     library,
+    program_text,
     prove_program,
-    text,
 )
 from attnlab.programs.language import COMPARISONS
-from attnlab.programs.text import read_lines, read_program
+from attnlab.programs.program_text import read_lines, read_program
 
 SORT = """# letters in order
 smaller = select(tokens, tokens, "<")
@@ -27,7 +27,9 @@ equal_and_before = select(tokens, tokens, "==") & select(indices, indices, "<")
 
 place = selector_width(smaller | equal_and_before)
 output = aggregate(select(place, indices, "=="), tokens)"""
-LANGUAGE = {name: getattr(programs, name) for name in (*text._NAMES, *text._FUNCTIONS)}
+LANGUAGE = {
+    name: getattr(programs, name) for name in (*program_text._NAMES, *program_text._FUNCTIONS)
+}
 
 ATTACKS = [
     "x = tokens.__class__.__mro__[1].__subclasses__()",
@@ -128,7 +130,7 @@ def test_a_wider_list_of_functions_would_be_seen(
         (tmp_path / name).write_text("")
         return mode
 
-    monkeypatch.setitem(text._FUNCTIONS, "open", spill)
+    monkeypatch.setitem(program_text._FUNCTIONS, "open", spill)
     attack = next(each for each in ATTACKS if each == "x = open('canary', 'w')")
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         test_whatever_is_not_of_the_language_is_refused_in_a_sentence_and_not_run(
@@ -138,7 +140,7 @@ def test_a_wider_list_of_functions_would_be_seen(
 
 
 def test_the_module_runs_no_text() -> None:
-    tree = ast.parse(text.__loader__.get_source(text.__name__))  # type: ignore[union-attr]
+    tree = ast.parse(program_text.__loader__.get_source(program_text.__name__))  # type: ignore[union-attr]
     called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     assert "ast.parse" in called
     assert called & {"eval", "exec", "compile", "getattr", "__import__", "globals"} == set()
