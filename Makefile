@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run lab quick test test-slow test-busy check format bench picture clean
+.PHONY: run lab quick test test-slow test-busy check format docs bench picture clean
 
 # The main job on real input: all six systems, a report each, one table of all claims, the gallery over them.
 # Real sentences are read from DATA where it is there (text,label,split); without it, the built-in film verdicts serve.
@@ -46,6 +46,11 @@ check: $(VENV)/test.done $(VENV)/check.done
 format: $(VENV)/check.done
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The site, from disk and for any web host: docs/_build/html/index.html. A warning is an error.
+docs: $(VENV)/docs.done
+	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs docs/_build/html
+	@echo "docs/_build/html/index.html"
 
 bench: $(VENV)/bench.done
 	$(BIN)/python benchmarks/processor.py

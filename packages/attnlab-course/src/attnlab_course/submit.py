@@ -127,10 +127,10 @@ def hand_in(
         entries[name] = {"file": file, "kind": exercise.parts.kind, "sha256": digest}
         files[file] = content
     if not files:
-        raise WrongUsage(
-            f"there is no answer in {workspace.folder} to hand in; begin an exercise with: "
-            "attnlab course start NAME"
-        )
+        hint = "begin an exercise with: attnlab course start NAME"
+        if left_out:
+            hint = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise WrongUsage(f"there is no answer in {workspace.folder} to hand in; {hint}")
     make_folder(path.parent)
     workspace.record("submit", student=student, exercises=sorted(entries))
     files[LOG] = workspace.log.read_bytes()

@@ -83,7 +83,8 @@ class Proof:
         worst_input: where that is.
         min_right_weight: the smallest weight that falls on the keys where the answer stands; None
             for a function that shows no weights.
-        min_output_size: for unique, the smallest |output|, where 0 is no answer; None for others.
+        min_output_size: for unique, the smallest size of an output, where 0 is no answer; None
+            for others.
         rounding: bound on what rounding can change in an output; None for a function without
             matrices.
         dtype: of the arithmetic.

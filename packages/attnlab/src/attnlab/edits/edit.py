@@ -60,15 +60,18 @@ class Edit:
     negative numbers count from the end. Positions may also be tokens' names; the other targets take
     "all", too.
 
-    layer: blocks by number. On a model with several attentions in a layer, `site` says which. site:
-    the path of a part, `decoder.layers.0.cross_attention`, its last words, `cross_attention`, or a
-    pattern with
-        `*`; for edits of any site the site's own name too, `layers.2.residual_after`,
-        `residual_after`.
-    head: query heads, also where several share one key. query: positions of queries, counted from
-    the start of the text, whatever a key/value cache holds; on the residual stream positions.
-    key: positions of keys. row: inputs of the batch. step: forward passes since the edit began,
-    from 1; a step stands for the positions first read in it.
+    Attributes:
+        layer: blocks by number. On a model with several attentions in a layer, `site` says which.
+        site: the path of a part, `decoder.layers.0.cross_attention`, its last words,
+            `cross_attention`, or a pattern with `*`; for edits of any site the site's own name too,
+            `layers.2.residual_after`, `residual_after`.
+        head: query heads, also where several share one key.
+        query: positions of queries, counted from the start of the text, whatever a key/value cache
+            holds; on the residual stream positions.
+        key: positions of keys.
+        row: inputs of the batch.
+        step: forward passes since the edit began, from 1; a step stands for the positions first
+            read in it.
     """
 
     layer: Target = None

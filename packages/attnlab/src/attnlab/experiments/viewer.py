@@ -38,7 +38,12 @@ from attnlab.progress import is_marimo, is_notebook
 
 
 def show(
-    thing: Any, tokens: Any = None, *, other: Any = None, **options: Any
+    thing: Any,
+    tokens: Any = None,
+    *,
+    other: Any = None,
+    out: Path | str | None = None,
+    **options: Any,
 ) -> Shown | EditableView | Path:
     """Show something: inside a notebook if this is one, else as a page in the browser.
 
@@ -53,6 +58,7 @@ def show(
             queries, of the keys), or lists by stack, `{"encoder": …, "decoder": …}`; or the text
             that a run, a model or a compiled program is asked, `"3 1 2 0"` where it reads ids.
         other: a second recording, or weights, to be compared with the first.
+        out: a file to write the page to; it is not opened then, nor live.
         **options: of weights, as `view_page` takes them.
 
     Returns what a notebook displays, or the path of the file that was written. With anywidget
@@ -69,7 +75,7 @@ def show(
         thing, other = _weights_of(thing, other)
     if isinstance(thing, CompiledProgram):
         thing, options, tokens = *_recorded(thing, tokens, options), None
-    is_live = other is None and (is_notebook() or is_marimo()) and has_widgets()
+    is_live = other is None and out is None and (is_notebook() or is_marimo()) and has_widgets()
     live = _live(thing, tokens, options) if is_live else None
     if live is not None:
         return live
@@ -77,7 +83,7 @@ def show(
         tokens = asker_of(thing).example
     if isinstance(thing, Report | nn.Module) and isinstance(tokens, str):
         thing, tokens = asker_of(thing).ask("", tokens), None
-    return _shown(thing, tokens, other, options)
+    return _shown(thing, tokens, other, out, options)
 
 
 def _live(thing: Any, tokens: Any, options: dict[str, Any]) -> EditableView | None:
@@ -102,7 +108,9 @@ def _is_question(thing: Any) -> bool:
     return hasattr(thing, "passage") and hasattr(thing, "trace")
 
 
-def _shown(thing: Any, tokens: Any, other: Any, options: dict[str, Any]) -> Shown | Path:
+def _shown(
+    thing: Any, tokens: Any, other: Any, out: Path | str | None, options: dict[str, Any]
+) -> Shown | Path:
     """Show what is neither a folder nor a figure, nor something to be asked."""
     if _is_question(thing):
         thing = thing.trace()
@@ -113,13 +121,13 @@ def _shown(thing: Any, tokens: Any, other: Any, options: dict[str, Any]) -> Show
             thing = _patterns_of(thing)
         if is_notebook() or is_marimo():
             options = {"max_bytes": NOTEBOOK_BYTES, **options}
-        return show_page(view_page(thing, other, tokens=tokens, **options))
+        return show_page(view_page(thing, other, tokens=tokens, **options), out)
     if tokens is not None or other is not None or options:
         hint = "tokens, other and options go with weights."
         if isinstance(thing, Population):
             hint = 'a member can be asked: attnlab.show(population.member(0), "cab").'
         raise WrongUsage(f"{type_words(thing)} is shown as it is; {hint}")
-    return show_page(page)
+    return show_page(page, out)
 
 
 def _recorded(

@@ -138,8 +138,14 @@ class Shown:
         )
 
 
-def show_page(page: str) -> "Shown | Path":
-    """Show a page in the notebook, or write it to a file, open the browser and return the path."""
+def show_page(page: str, out: Path | str | None = None) -> "Shown | Path":
+    """Show a page in the notebook, or write it to a file, open the browser and return the path.
+
+    With `out` the page is written there, and not opened.
+    """
+    if out is not None:
+        write_text(Path(out), page)
+        return Path(out)
     if is_notebook() or is_marimo():
         return Shown(page)
     place = Path(tempfile.mkdtemp(prefix="attnlab-")) / "attention.html"

@@ -170,7 +170,7 @@ def ablate(
         metric: a name, or a `Metric`.
         target: the answer to measure: " Mary", an id, a list with one for each input, or ids (row,
             length); None for the model's answer.
-        parts: paths of the parts, with `*` for anything, such as "*.cross_attention".
+        parts: paths of the parts, with `*` for anything, such as `"*.cross_attention"`.
         heads: numbers of the heads; None for all.
         edges: (query, key) pairs; None for every allowed one.
         how: memory, threads and progress, see `SweepOptions`.

@@ -54,7 +54,7 @@ def patch_paths(
     direction: Direction = "denoise",
     how: SweepOptions = USUAL,
 ) -> Patched:
-    """Patch one path after another; the `places` of what comes back are `Path`s.
+    """Patch one path after another; the `places` of the result are paths, each a `Path`.
 
     Args:
         model: made of attnlab's parts, in evaluation mode.

@@ -62,6 +62,8 @@ def record(
 ) -> Recording:
     """Record a model on inputs at once, or the sites that a pattern names within a `with`.
 
+    In one call, or around calls of your own::
+
         recording = record(model, "When John and Mary went")      # or tokens: everything
         with record(model, "layers.*.attention.weights") as recording:
             model(tokens)

@@ -1,0 +1,91 @@
+"""The documentation site: Sphinx, furo, MyST. `make docs` builds it; a warning is an error.
+
+The pages are the Markdown files of this folder, which read as well without a build. The site adds
+the playground, the reference from docstrings, and notebooks that are executed by the build. It asks
+for nothing from the network, neither when it is built nor when it is read.
+"""
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+import attnlab
+from attnlab.edits import Edit, ZeroHead
+
+TARGETS = [field.name for field in fields(ZeroHead)]
+
+HERE = Path(__file__).parent
+
+project = "attnlab"
+author = "The attnlab authors"
+copyright = author  # Sphinx' name
+version = release = attnlab.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["_build"]
+
+myst_enable_extensions = ["attrs_block", "colon_fence"]
+myst_heading_anchors = 3
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE / "_build" / "notebooks")
+nb_execution_timeout = 120  # seconds a cell
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+default_role = "code"  # `name` in a docstring is code, as in Markdown
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_class_signature = "separated"
+napoleon_use_rtype = False
+napoleon_use_ivar = True  # attributes are a list of the class
+
+html_theme = "furo"
+html_title = "attnlab"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#2d5f8a", "color-brand-content": "#2d5f8a"},
+    "dark_css_variables": {"color-brand-primary": "#8fbde6", "color-brand-content": "#8fbde6"},
+}
+copybutton_exclude = ".linenos, .gp, .go"
+
+
+def write_playground(app: Sphinx) -> None:
+    """Write the playground beside the pages, which show it live."""
+    folder = Path(app.outdir) / "playground"
+    if not (folder / "index.html").exists():
+        command = [sys.executable, "-m", "attnlab", "lab", "--static", str(folder)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def link_within(app: Sphinx, page: str, source: list[str]) -> None:
+    """Let links to files of the repository that the site has as pages lead to these pages."""
+    source[0] = source[0].replace("](../benchmarks/README.md", "](benchmarks.md")
+
+
+def shorten_edit(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, signature: str | None, returns: str
+) -> tuple[str, str] | None:
+    """Show an edit's own settings; the targets, which all edits share, are those of `Edit`."""
+    if not (isinstance(thing, type) and issubclass(thing, Edit)) or thing is Edit:
+        return None
+    settings = [field.name for field in fields(thing) if field.name not in TARGETS]
+    return f"(**targets{''.join(f', {setting}' for setting in settings)})", ""
+
+
+def setup(app: Sphinx) -> None:
+    """Install the three."""
+    app.connect("builder-inited", write_playground)
+    app.connect("source-read", link_within)
+    app.connect("autodoc-process-signature", shorten_edit)
