@@ -32,7 +32,7 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "notebooks/runs"]
 
 myst_enable_extensions = ["attrs_block", "colon_fence"]
 myst_heading_anchors = 3
@@ -41,6 +41,7 @@ nb_execution_cache_path = str(HERE / "_build" / "notebooks")
 nb_execution_timeout = 120  # seconds a cell
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_mime_priority_overrides = [("html", "text/html", 0)]  # a widget needs the network; its page none
 
 default_role = "code"  # `name` in a docstring is code, as in Markdown
 autodoc_typehints = "signature"
@@ -69,6 +70,15 @@ def write_playground(app: Sphinx) -> None:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
+def fetch_models(app: Sphinx) -> None:
+    """Fetch the models that the notebooks open, once."""
+    models = HERE / "notebooks" / "runs" / "models"
+    script = HERE.parent / "examples" / "small_models.py"
+    if not (models / "minilm").exists():
+        command = [sys.executable, str(script), "--models", str(models), "smollm2", "minilm"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
 def link_within(app: Sphinx, page: str, source: list[str]) -> None:
     """Let links to files of the repository that the site has as pages lead to these pages."""
     source[0] = source[0].replace("](../benchmarks/README.md", "](benchmarks.md")
@@ -85,7 +95,8 @@ def shorten_edit(
 
 
 def setup(app: Sphinx) -> None:
-    """Install the three."""
+    """Install the four."""
     app.connect("builder-inited", write_playground)
+    app.connect("builder-inited", fetch_models)
     app.connect("source-read", link_within)
     app.connect("autodoc-process-signature", shorten_edit)

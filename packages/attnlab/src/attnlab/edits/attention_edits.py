@@ -70,7 +70,10 @@ class CutTokens(CutEdge):
             target = getattr(self, name)
             atoms = atoms_of(name, target)
             if not atoms or not all(isinstance(atom, str) for atom in atoms):
-                raise WrongUsage(f"CutTokens takes names of tokens; got {name}={target!r}.")
+                raise WrongUsage(
+                    "CutTokens takes names of tokens for query and for key; got "
+                    f"{name}={target!r}. CutEdge takes one side alone."
+                )
         super().check()
 
 
