@@ -41,7 +41,8 @@ nb_execution_cache_path = str(HERE / "_build" / "notebooks")
 nb_execution_timeout = 120  # seconds a cell
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-nb_mime_priority_overrides = [("html", "text/html", 0)]  # a widget needs the network; its page none
+nb_mime_priority_overrides = [("html", "text/html", 0)]  # a page in place of a widget, which
+nb_ipywidgets_js = {}  # would need the network
 
 default_role = "code"  # `name` in a docstring is code, as in Markdown
 autodoc_typehints = "signature"
