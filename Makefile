@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run lab quick test test-slow test-busy check format docs bench picture clean
+.PHONY: run lab quick test test-slow test-busy check format docs dist test-wheels bench picture clean
 
 # The main job on real input: all six systems, a report each, one table of all claims, the gallery over them.
 # Real sentences are read from DATA where it is there (text,label,split); without it, the built-in film verdicts serve.
@@ -51,6 +51,22 @@ format: $(VENV)/check.done
 docs: $(VENV)/docs.done
 	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# Wheels and sdists of all packages, the same bytes for the same commit, as an index would check them.
+dist: $(VENV)/release.done
+	rm -rf dist
+	for package in packages/*; do SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
+	  $(BIN)/python -m build --no-isolation --outdir dist $$package >/dev/null || exit 1; done
+	$(BIN)/twine check --strict dist/*
+
+# The journeys with the wheels, in an environment that has nothing of this folder.
+WHEELS = $(VENV)/wheels
+test-wheels: dist
+	$(PYTHON) -m venv --clear $(WHEELS)
+	$(WHEELS)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(WHEELS)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+	  "attnlab[test] @ file://$$(ls $(CURDIR)/dist/attnlab-*.whl)" dist/attnlab_course-*.whl dist/attnlab_lab-*.whl
+	$(WHEELS)/bin/pytest -n 2 --dist loadgroup tests/journeys
 
 bench: $(VENV)/bench.done
 	$(BIN)/python benchmarks/processor.py

@@ -371,3 +371,10 @@ def test_benchmarks_and_examples_import_what_there_is(folder):
 
 def test_a_name_that_is_gone_is_found():
     assert missing_names("from attnlab.seeds import generator, gone") == ["attnlab.seeds.gone"]
+
+
+def test_packages_carry_the_license():
+    """Copies, not links, which cannot be unpacked from an sdist."""
+    for copy in (ROOT / "packages").glob("*/LICENSE"):
+        assert not copy.is_symlink()
+        assert copy.read_bytes() == (ROOT / "LICENSE").read_bytes()

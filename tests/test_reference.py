@@ -1,0 +1,30 @@
+"""The reference of the site has every public name, and nothing that is gone."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import attnlab
+from attnlab import edits
+
+PAGES = sorted((Path(__file__).parents[1] / "docs" / "reference").glob("*.md"))
+ENTRIES = re.findall(
+    r"^\.\. auto(?:function|class|module):: (\S+)$", "".join(map(Path.read_text, PAGES)), re.M
+)
+MODULES = {"__version__", "course", "edits"}  # they have pages, or need none
+
+
+def test_every_public_name_has_an_entry():
+    names = set(attnlab.__all__) - MODULES | {f"edits.{name}" for name in edits.__all__}
+    listed = {entry.removeprefix("attnlab.") for entry in ENTRIES}
+    listed |= {entry.removeprefix("edits.") for entry in listed}
+    listed |= {f"edits.{entry}" for entry in listed}
+    assert names - listed == set()
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_an_entry_names_what_there_is(entry):
+    module, _, name = entry.rpartition(".")
+    assert hasattr(importlib.import_module(module), name)
