@@ -15,7 +15,7 @@ from attnlab.experiments.experiment import Run
 from attnlab.experiments.handmade import HandmadeConfig, cohorts, comparison, report, workshop
 from attnlab.experiments.handmade.programs import PROGRAMS
 from attnlab.models import SingleHead
-from attnlab.programs import Program, interpret, open_compiled, reader
+from attnlab.programs import Program, check_program, interpret, open_compiled
 from attnlab.tasks.vectors import VectorTask
 from attnlab.train import Evaluation, Member, train_together
 from tests.sampling import sampled
@@ -252,7 +252,7 @@ def test_the_compiled_weights_stand_beside_the_others_with_a_certificate(learned
         assert np.argmax(each.rows, -1).tolist() == [0, 0, 0]
     for rule in PROGRAMS:
         folder = run.folder / "programs" / rule
-        assert "DIFFERS" not in reader.verdict(folder)
+        assert "DIFFERS" not in check_program.verdict(folder)
 
 
 def test_the_compiled_matrices_stand_beside_the_others_with_program_and_certificate(learned):
