@@ -48,7 +48,7 @@ ONCE = {"module", "package"}
 
 
 def turn(item):
-    """Journeys come first, then the lab, whose long files would keep one worker alone at the end."""
+    """Journeys come first, then the lab, whose long files would end with one worker alone."""
     parts = item.path.parts
     return 0 if "journeys" in parts else 1 if "lab" in parts else 2
 
