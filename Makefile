@@ -49,7 +49,7 @@ format: $(VENV)/check.done
 
 # The site, from disk and for any web host: docs/_build/html/index.html. A warning is an error.
 docs: $(VENV)/docs.done
-	$(BIN)/python -m sphinx --builder html --fail-on-warning --keep-going --quiet docs docs/_build/html
+	$(BIN)/python -m sphinx --builder html --fresh-env --fail-on-warning --keep-going --quiet docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 # Wheels and sdists of all packages, the same bytes for the same commit, as an index would check them.

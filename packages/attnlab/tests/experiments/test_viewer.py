@@ -136,3 +136,13 @@ def test_what_cannot_be_shown_is_refused_in_one_sentence():
     ):
         with pytest.raises(error, match=sentence):
             attnlab.show(thing, **options)
+
+
+def test_a_page_is_written_to_a_file_and_not_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", lambda page: pytest.fail("it opens"))
+    for name, thing in (("weights", recording()), ("report", report())):
+        page = attnlab.show(thing, out=tmp_path / f"{name}.html")
+        assert page == tmp_path / f"{name}.html"
+        assert "</html>" in page.read_text()
+    with pytest.raises(CouldNotRun, match="folder is not there"):
+        attnlab.show(recording(), out=tmp_path / "nowhere" / "page.html")
