@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-from contextlib import suppress
 
 import pytest
 
@@ -11,6 +10,21 @@ from attnlab.train.checkpoint import latest_checkpoint
 from attnlab.train.interrupts import held_back
 
 from .tiny import WAYS, Watcher, fit, loss, weights
+
+
+class Interrupter(Watcher):
+    """Sends SIGINT at any moment after step 50, but before the training is over."""
+
+    def __init__(self):
+        super().__init__()
+        self.soon = threading.Timer(0.004, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    def step(self, step, steps, figures):
+        super().step(step, steps, figures)
+        if step >= 50 and self.soon.ident is None:
+            self.soon.start()
+        if step >= 100:
+            self.soon.join()
 
 
 @pytest.fixture
@@ -121,10 +135,8 @@ def test_several_stop_after_the_step_too(tmp_path, layout, engine):
     told, again = [], []
     how = {"num": 2, "layout": layout, "engine": engine}
     whole, _ = fit(**how, record=lambda *line: told.append(line))
-    soon = threading.Timer(0.004, lambda: os.kill(os.getpid(), signal.SIGINT))
-    with suppress(KeyboardInterrupt):
-        fit(tmp_path, **how, observer=Watcher(50, soon.start))
-        soon.join()  # a quick training may be done before
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path, **how, observer=Interrupter())
     resumed, _ = fit(tmp_path, num=2, record=lambda *line: again.append(line))
     assert weights(whole) == weights(resumed)
     assert told == again
