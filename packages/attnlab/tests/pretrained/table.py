@@ -3,6 +3,7 @@ tests.pretrained.table` writes them anew."""
 
 import re
 from collections.abc import Iterable, Iterator
+from datetime import date
 from functools import cache
 from pathlib import Path
 
@@ -44,6 +45,7 @@ def document() -> str:
     refused = [f"| {name} | {why} |" for name, (_, why) in REFUSED.items()]
     for old, new in (
         (r"transformers [\d.]+\d", f"transformers {transformers.__version__}"),
+        (r"torch [\d.]+\d", f"torch {torch.__version__.partition('+')[0]}"),
         (r"\d+ families, \d+ refused", f"{len(FAMILIES)} families, {len(REFUSED)} refused"),
         (r"(?<=\| --- \|\n)(\|( [^|]*\|){2}\n)+", _lines(refused)),
         (r"(?<=\| --- \|\n)(\|( [^|]*\|){7}\n)+", _lines(_table())),
@@ -84,4 +86,5 @@ def _absent(name: str) -> str:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # for models this small, more are slower
-    DOCUMENT.write_text(document(), encoding="utf-8")
+    today = re.sub(r"Measured on [-\d]+", f"Measured on {date.today()}", document())
+    DOCUMENT.write_text(today, encoding="utf-8")
