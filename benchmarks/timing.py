@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-__all__ = ["Ratio", "Times", "interleaved", "ratio", "repeats_for"]
+__all__ = ["Ratio", "Times", "interleaved", "ratio", "repeats_for", "seconds", "spread"]
 
 
 class Times(NamedTuple):
@@ -23,7 +23,7 @@ class Times(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """The median of per-round ratios, and the quartiles around it."""
+    """A median of rounds, and the quartiles around it."""
 
     median: float
     low: float
@@ -58,12 +58,23 @@ def interleaved(
     return times
 
 
+def seconds(call: Callable[[], object]) -> float:
+    """Time one call: seconds of processor time."""
+    began = time.process_time()
+    call()
+    return time.process_time() - began
+
+
 def ratio(ours: list[float], theirs: list[float]) -> Ratio:
     """Compare two contestants round by round."""
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    if len(ratios) == 1:
-        return Ratio(ratios[0], ratios[0], ratios[0])
-    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return spread([a / b for a, b in zip(ours, theirs, strict=True)])
+
+
+def spread(values: list[float]) -> Ratio:
+    """Return the median and the quartiles of some values."""
+    if len(values) == 1:
+        return Ratio(values[0], values[0], values[0])
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
     return Ratio(middle, low, high)
 
 
