@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run lab quick test test-slow test-busy check format docs dist test-wheels bench picture clean
+.PHONY: run lab quick test test-slow test-busy check format docs dist test-wheels bench picture public-names clean
 
 # The main job on real input: all six systems, a report each, one table of all claims, the gallery over them.
 # Real sentences are read from DATA where it is there (text,label,split); without it, the built-in film verdicts serve.
@@ -79,6 +79,10 @@ bench: $(VENV)/bench.done
 # The README's picture, made by the program.
 picture: $(VENV)/test.done
 	$(BIN)/python docs/picture.py
+
+# The list of public names, which tests hold: after names were added.
+public-names: $(VENV)/test.done
+	$(BIN)/python -m tests.public_names
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
