@@ -1,7 +1,10 @@
 import math
+import warnings
 
+import numpy as np
 import pytest
 import torch
+from scipy import optimize, special
 
 from attnlab.core import stats
 from attnlab.core.stats import (
@@ -12,6 +15,8 @@ from attnlab.core.stats import (
     mean_silhouette,
     share_interval,
     sign_test,
+    student_quantile,
+    student_tails,
 )
 from attnlab.errors import WrongUsage
 
@@ -124,3 +129,84 @@ def test_silhouette_is_one_for_points_and_nothing_for_a_group_of_one():
     apart = 1.0 - torch.block_diag(torch.ones(2, 2), torch.ones(2, 2))
     assert mean_silhouette(apart, torch.tensor([0, 0, 1, 1])) == 1.0
     assert mean_silhouette(apart[:2, :2], torch.tensor([0, 1])) == 0.0
+
+
+FREEDOMS = [1, 2, 3, 4, 9, 30, 99, 1000, 100_000]
+LEVELS = [0.1, 0.5, 0.9, 0.95, 0.99, 0.999_99]
+DISTANCES = np.array([0.0, 1e-9, *np.logspace(-4, 3, 500), np.inf])
+
+
+def largest_difference_from_scipy():
+    """Return the largest relative difference of a quantile or a share from SciPy's."""
+    pairs = [
+        (stats.student_quantile(freedom, level), special.stdtrit(freedom, (1 + level) / 2))
+        for freedom in FREEDOMS
+        for level in LEVELS
+    ]
+    for freedom in FREEDOMS:
+        known = 2 * special.stdtr(freedom, -DISTANCES)
+        shown = stats.student_tails(DISTANCES, freedom)
+        pairs += zip(shown[known > 1e-290], known[known > 1e-290], strict=True)
+        assert np.all(shown[known <= 1e-290] <= 1e-280)
+    counts = [(wins, losses) for wins in range(0, 400, 7) for losses in range(0, 400, 11)]
+    pairs += [
+        (
+            stats.sign_test(wins, losses),
+            min(1, 2 * special.bdtr(min(wins, losses), wins + losses, 0.5)),
+        )
+        for wins, losses in counts
+    ]
+    return max(abs(shown / known - 1) for shown, known in pairs)
+
+
+def test_students_distribution_and_the_sign_test_are_those_of_scipy():
+    with warnings.catch_warnings(action="error"):
+        assert largest_difference_from_scipy() < 1e-9
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda f: lambda x, rest, a, b: f(x, rest, a, b) * (1 + 1e-8),
+        lambda f: lambda x, rest, a, b: f(x, rest, a + 1e-6, b),
+        lambda f: lambda x, rest, a, b: f(x, rest, a, b + 1e-6),
+    ],
+)
+def test_a_wrong_beta_function_is_found(fault, monkeypatch):
+    monkeypatch.setattr(stats, "_incomplete_beta", fault(stats._incomplete_beta))
+    student_quantile.cache_clear()
+    with np.errstate(all="ignore"):
+        assert not largest_difference_from_scipy() < 1e-9
+    student_quantile.cache_clear()
+
+
+def test_students_distribution_without_a_degree_of_freedom_is_nan():
+    assert math.isnan(student_quantile(0))
+    assert np.isnan(student_tails([1.0, 2.0], 0)).all()
+    assert np.isnan(student_tails(math.nan, 5))
+
+
+def excess_costs():
+    """Return how much more our assignments cost than SciPy's, for random and for tied costs."""
+    generator = np.random.default_rng(0)
+    for size in (1, 2, 3, 5, 8, 20):
+        for is_tied in (False, True) * 20:
+            costs = generator.normal(size=(size, size))
+            costs = costs.round() if is_tied else costs
+            columns = stats.assign(torch.from_numpy(costs))
+            assert sorted(columns) == list(range(size))
+            known = costs[optimize.linear_sum_assignment(costs)].sum()
+            yield costs[range(size), columns].sum() - known
+
+
+def test_an_assignment_costs_no_more_than_that_of_scipy():
+    assert max(map(abs, excess_costs())) < 1e-9
+
+
+def test_an_assignment_that_only_takes_free_columns_is_found(monkeypatch):
+    def greedy(row, costs, row_prices, prices, row_of):
+        free = [column for column, owner in enumerate(row_of) if owner is None]
+        row_of[min(free, key=costs[row].__getitem__)] = row
+
+    monkeypatch.setattr(stats, "_assign_row", greedy)
+    assert max(excess_costs()) > 0.1
