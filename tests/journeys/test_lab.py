@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.journeys.conftest import Home, Lab
-from tests.lab.playing import click_cell, dots, edits, settled
+from tests.lab.playing import click_cell, dots, edits, settled, write_code
 from tests.pretrained.speaking import saved
 
 CLEAN = "John and Mary went to the store. John gave a drink to"
@@ -85,7 +85,7 @@ GESTURES = {
 
 
 def write_an_answer(page):
-    page.get_by_label("Your answer").fill("def softmax(x, dim=-1):\n    return x")
+    write_code(page, "def softmax(x, dim=-1):\n    return x")
     page.get_by_role("button", name="Check", exact=True).click()
     page.get_by_text("The smallest case that fails").first.wait_for()
 

@@ -49,7 +49,9 @@ def write_served(folder: Path | str, runs: Path | str) -> Path:
         if page.count(static) != 1:
             raise ValueError(f"the page should say {static!r} once")
         page = page.replace(static, served.replace("{runs}", html.escape(str(runs))))
-    return _write(Path(folder), "attnlab_lab/served.js", (*_STYLES, *_SERVED_STYLES), page)
+    written = _write(Path(folder), "attnlab_lab/served.js", (*_STYLES, *_SERVED_STYLES), page)
+    write_text(written / "codemirror.js", _read("attnlab_lab/codemirror/codemirror.js"))
+    return written
 
 
 def _write(folder: Path, script: str, styles: tuple[str, ...], page: str) -> Path:

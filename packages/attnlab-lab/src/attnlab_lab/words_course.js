@@ -12,8 +12,11 @@ export const COURSE_WORDS = {
   facts: ({ level, minutes, points, kind }) =>
     `Level ${level} of 5, about ${minutes} minutes, ${count(points, "point")}${kind === "predict" ? ". Say it before you run it" : ""}`,
   picture: (title) => `A picture of the answer: ${title}`,
-  code: "Your answer",
-  codeHint: "Tab indents; Escape, then Tab leaves the field. Ctrl and Enter checks.",
+  answer: {
+    label: "Your answer",
+    hint: "Tab indents; Escape, then Tab leaves the field. Ctrl and Enter checks.",
+    plain: "The editor with colors could not be loaded; this field does the same without.",
+  },
   file: (file) => `Saved with each check in ${file}, which attnlab course check reads too.`,
   check: "Check",
   hint: (seen, all) => (seen ? `Next hint (${seen} of ${all} seen)` : "A hint"),

@@ -175,3 +175,27 @@ def press(page: Any, name: str) -> None:
     """Press the button of that name, and wait for what comes of it."""
     page.get_by_role("button", name=name, exact=True).click()
     settled(page)
+
+
+CLIPBOARD = """(field, [kind, text]) => {
+  const clipboardData = new DataTransfer();
+  clipboardData.setData("text/plain", text);
+  field.dispatchEvent(new ClipboardEvent(kind, { clipboardData, bubbles: true, cancelable: true }));
+  return clipboardData.getData("text/plain");
+}"""
+
+
+def write_code(page: Any, text: str) -> None:
+    """Paste a text over what stands in the editor of the Course."""
+    page.locator(".code-editor").wait_for()
+    field = page.get_by_label("Your answer")
+    field.press("Control+a")
+    field.evaluate(CLIPBOARD, ["paste", text])
+
+
+def read_code(page: Any) -> str:
+    """Copy what stands in the editor of the Course."""
+    page.locator(".code-editor").wait_for()
+    field = page.get_by_label("Your answer")
+    field.press("Control+a")
+    return str(field.evaluate(CLIPBOARD, ["copy", ""]))

@@ -2,12 +2,12 @@
 
 import { make, makeButton, setVariable, wordNumber } from "attnlab/draw/report/elements.js";
 import { COURSE_WORDS } from "../words_course.js";
-import { makeNotice, makeSetting, AS_TYPED } from "../parts/controls.js";
+import { CODE_INDENT, makeCodeField } from "../parts/code_field.js";
+import { makeNotice, makeSetting } from "../parts/controls.js";
 import { readChoices, writeChoices } from "../parts/link.js";
 import { makeAsker } from "../parts/server.js";
 
 const NO_EXERCISE = { exercise: null }; // then the first that is not solved
-const CODE_INDENT = "    ";
 const COURSE_PAGE = `course ${Math.random()}`; // the server drops what this page asked before
 const TEXT_TAGS = new Set(["p", "h2", "h3", "h4", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "strong", "em", "code", "pre", "hr", "a", "blockquote"]);
 
@@ -19,8 +19,7 @@ export function makeCourse(_session, page) {
   const solved = make("p", { class: "note" });
   const facts = make("p", { class: "note" });
   const statement = make("div", { class: "statement" });
-  const look = { rows: 22, ...AS_TYPED, autocapitalize: "off" };
-  const code = make("textarea", { id: "answer-code", "aria-describedby": "answer-hint", ...look });
+  const answer = makeCodeField(COURSE_WORDS.answer, { changed, check: ask });
   const check = makeButton(COURSE_WORDS.check, ask, { class: "primary", "aria-keyshortcuts": "Control+Enter" });
   const hint = makeButton("", nextHint);
   const hints = make("ol", { class: "hints" });
@@ -32,18 +31,17 @@ export function makeCourse(_session, page) {
   const chooser = make("div", { class: "fields", hidden: true }, makeSetting(COURSE_WORDS.exercise, choose), solved);
   const exercise = make("div", { class: "course-columns", hidden: true },
     make("section", {}, facts, statement),
-    make("section", { class: "answer-part" }, makeSetting(COURSE_WORDS.code, code),
-      make("p", { class: "note", id: "answer-hint" }, COURSE_WORDS.codeHint),
+    make("section", { class: "answer-part" }, answer.root,
       make("div", { class: "bar" }, check, hint), hints, feedback, file));
   const root = make("div", { class: "room course-room" },
     make("div", { class: "told-line" }, page.status, notice.root), loading, chooser, exercise);
 
   choose.addEventListener("change", () => take(choose.value));
-  code.addEventListener("input", () => {
-    state.drafts[state.exercise] = code.value;
-    feedback.classList.toggle("old", code.value !== state.saved);
-  });
-  code.addEventListener("keydown", listenToCodeKeys(code, ask));
+
+  function changed() {
+    state.drafts[state.exercise] = answer.code;
+    feedback.classList.toggle("old", answer.code !== state.saved);
+  }
 
   function take(name) {
     state.exercise = name;
@@ -51,13 +49,13 @@ export function makeCourse(_session, page) {
     open();
   }
 
-  async function answer(what, path, body) {
+  async function tell(what, path, body) {
     const told = await server.ask(what, path, body);
     return told?.refusal ? null : told;
   }
 
   async function open() {
-    state.course ??= await answer("open", "/api/course");
+    state.course ??= await tell("open", "/api/course");
     loading.hidden = !notice.root.hidden || Boolean(state.course);
     if (!state.course) return;
     chooser.hidden = false;
@@ -65,11 +63,11 @@ export function makeCourse(_session, page) {
     state.exercise ??= (all.find((each) => each.state !== "solved") ?? all[0]).name;
     page.keepLink();
     fillChoices();
-    const shown = await answer("open", "/api/course/open", { exercise: state.exercise, page: COURSE_PAGE });
+    const shown = await tell("open", "/api/course/open", { exercise: state.exercise, page: COURSE_PAGE });
     if (!shown) return;
     exercise.hidden = false;
     Object.assign(state, { shown, saved: shown.code });
-    code.value = state.drafts[state.exercise] ?? shown.code;
+    answer.code = state.drafts[state.exercise] ?? shown.code;
     facts.textContent = COURSE_WORDS.facts(shown);
     statement.replaceChildren(...shown.statement.map(buildText), ...pictureOfExercise(shown));
     file.textContent = COURSE_WORDS.file(shown.file);
@@ -92,21 +90,23 @@ export function makeCourse(_session, page) {
 
   async function ask() {
     const { exercise: name } = state;
+    const { code } = answer;
     page.say(COURSE_WORDS.checking);
     check.disabled = true;
-    const told = await answer("check", "/api/course/check", { exercise: name, code: code.value, page: COURSE_PAGE });
+    const told = await tell("check", "/api/course/check", { exercise: name, code, page: COURSE_PAGE });
     check.disabled = false;
     page.say("");
     if (!told || name !== state.exercise) return;
-    state.saved = code.value;
-    feedback.classList.remove("old");
+    state.saved = code;
+    feedback.classList.toggle("old", answer.code !== code);
     feedback.replaceChildren(...verdictOfAnswer(told, state.shown));
+    answer.mark(lineNamed(told));
     allExercises().find((each) => each.name === name).state = told.state;
     fillChoices();
   }
 
   async function nextHint() {
-    const told = await answer("open", "/api/course/hint", { exercise: state.exercise, page: COURSE_PAGE });
+    const told = await tell("open", "/api/course/hint", { exercise: state.exercise, page: COURSE_PAGE });
     if (told) showHints(told);
   }
 
@@ -126,6 +126,12 @@ export function makeCourse(_session, page) {
     },
     link: () => writeChoices(NO_EXERCISE, state),
   };
+}
+
+// The line that an error names; null where none does.
+function lineNamed({ broken, failure }) {
+  const [, line] = /\(line (\d+)\)$/.exec(broken ?? failure?.words ?? "") ?? [];
+  return line ? Number(line) : null;
 }
 
 // What a check said: the criteria, the smallest case that fails, the mistake.
@@ -194,29 +200,4 @@ function buildText(node) {
 // Words as nodes: what is between backticks as code, the rest as text.
 function wordsWithCode(words) {
   return words.split(/`([^`]+)`/).map((part, i) => (i % 2 === 1 ? make("code", {}, part) : part));
-}
-
-// Tab indents, until Escape gives it back to the page.
-function listenToCodeKeys(field, check) {
-  let isTabOurs = true;
-  field.addEventListener("focus", () => (isTabOurs = true));
-  return (event) => {
-    event.stopPropagation(); // no key of the room
-    if (event.key === "Escape") isTabOurs = false;
-    else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) check();
-    else if (event.key === "Enter") insert(event, `\n${indentAt(field)}`);
-    else if (event.key === "Tab" && !event.shiftKey && isTabOurs) insert(event, CODE_INDENT);
-  };
-
-  function insert(event, text) {
-    event.preventDefault();
-    field.setRangeText(text, field.selectionStart, field.selectionEnd, "end");
-    field.dispatchEvent(new Event("input"));
-  }
-}
-
-// The indentation of the line of the cursor, one step more after a colon.
-function indentAt({ value, selectionStart }) {
-  const line = value.slice(value.lastIndexOf("\n", selectionStart - 1) + 1, selectionStart);
-  return /^ */.exec(line)[0] + (line.trimEnd().endsWith(":") ? CODE_INDENT : "");
 }

@@ -74,7 +74,8 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
     if not workspace.files(name):
         workspace.start(exercise)
     workspace.save(exercise, source)
-    outcome = check_program(exercise, source, f"{name}.py", _worker().ask)
+    # Without the texts, so that a line that an error names is a line of what was typed.
+    outcome = check_program(exercise, code, f"{name}.py", _worker().ask)
     workspace.record_check(exercise, source, outcome)
     return {**_told(exercise, outcome), "state": _state(workspace.states().get(name))}
 
