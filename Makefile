@@ -52,20 +52,26 @@ docs: $(VENV)/docs.done
 	$(BIN)/python -m sphinx --builder html --fresh-env --fail-on-warning --keep-going --quiet docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-# Wheels and sdists of all packages, the same bytes for the same commit, as an index would check them.
-dist: $(VENV)/release.done
-	rm -rf dist
-	for package in packages/*; do SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
-	  $(BIN)/python -m build --no-isolation --outdir dist $$package >/dev/null || exit 1; done
-	$(BIN)/twine check --strict dist/*
-
-# The journeys with the wheels, in an environment that has nothing of this folder.
+# Wheels and sdists of all packages: the same bytes from a copy elsewhere, as an index would check them, with the bill of
+# materials of what they bring. The environment of the wheels has nothing of this folder, and no pip.
 WHEELS = $(VENV)/wheels
+INTO_WHEELS = $(BIN)/python -m pip --disable-pip-version-check --python $(WHEELS)/bin/python install --quiet --constraint constraints.txt
+BUILD = SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build --no-isolation >/dev/null
+dist: $(VENV)/release.done
+	$(BIN)/python release/version.py
+	rm -rf dist $(VENV)/again && mkdir -p $(VENV)/again && cp -r .gitignore packages $(VENV)/again
+	for package in packages/*; do \
+	  $(BUILD) --outdir dist $$package && $(BUILD) --outdir $(VENV)/again/dist $(VENV)/again/$$package || exit 1; done
+	diff --recursive dist $(VENV)/again/dist
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv --clear --without-pip $(WHEELS)
+	$(INTO_WHEELS) "$$(grep '^torch==' constraints.txt)"
+	$(INTO_WHEELS) dist/*.whl
+	$(BIN)/python release/sbom.py $(WHEELS)/bin/python dist/attnlab.cdx.json
+
+# The journeys with the wheels.
 test-wheels: dist
-	$(PYTHON) -m venv --clear $(WHEELS)
-	$(WHEELS)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt "$$(grep '^torch==' constraints.txt)"
-	$(WHEELS)/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
-	  "attnlab[test] @ file://$$(ls $(CURDIR)/dist/attnlab-*.whl)" dist/attnlab_course-*.whl dist/attnlab_lab-*.whl
+	$(INTO_WHEELS) "attnlab[test] @ file://$$(ls $(CURDIR)/dist/attnlab-*.whl)"
 	$(WHEELS)/bin/pytest -n 2 --dist loadgroup tests/journeys
 
 bench: $(VENV)/bench.done

@@ -340,14 +340,6 @@ def test_the_tools_are_pinned_alike_everywhere():
     assert f"rev: v{ruff}\n" in hooks
 
 
-def test_all_packages_have_one_version():
-    projects = [path.read_text() for path in sorted(ROOT.glob("packages/*/pyproject.toml"))]
-    assert len(projects) == 3
-    (version,) = {re.search(r'^version = "([\d.]+)"', text, re.M)[1] for text in projects}
-    assert f'__version__ = "{version}"' in (PACKAGE / "__init__.py").read_text()
-    assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text()
-
-
 def missing_names(source: str) -> list[str]:
     """Return what a program imports from attnlab and attnlab does not have."""
     found = []
