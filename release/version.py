@@ -22,6 +22,7 @@ PLACES = {
     "packages/*/pyproject.toml": rf'^version = "({FORM})"$|"attnlab[^"]*==({FORM})"',
     "packages/attnlab/src/attnlab/__init__.py": rf'^__version__ = "({FORM})"$',
     "CITATION.cff": rf"^version: ({FORM})$",
+    "release/recipe.yaml": rf'^  version: "({FORM})"$',
 }
 """The files that say the version, and where in them."""
 

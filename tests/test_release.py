@@ -1,9 +1,12 @@
 """A release: one version everywhere, wheels of the same bytes, and lists that are complete."""
 
+import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from release import sbom, version
 
@@ -22,7 +25,7 @@ def tree(tmp_path):
 
 
 def test_all_files_say_one_version_and_it_is_the_tag_of_the_commit():
-    assert len(version.versions()) == 5
+    assert len(version.versions()) == 6
     assert version.fault(version.versions(), version.tags_here()) == ""
 
 
@@ -117,3 +120,58 @@ def test_vendored_packages_are_components_of_the_bill_of_materials(monkeypatch):
     assert scoped["purl"] == "pkg:npm/%40lezer/lr@1.4.12"
     assert plain["purl"] == "pkg:npm/crelt@1.0.7"
     assert plain["licenses"] == [{"license": {"id": "MIT"}}]
+
+
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+
+
+def conda_needs(project, all_extras):
+    """Return what a package needs as the recipe writes it, with what its extras stand for."""
+    needs = [f"python {project['requires-python']}"]
+    for requirement in project["dependencies"]:
+        name, extra, rest = re.fullmatch(r"([\w-]+)(?:\[(\w+)\])?(.*)", requirement).groups()
+        needs.append(f"{CONDA_NAMES.get(name, name)} {rest}")
+        needs += conda_needs({**project, "dependencies": all_extras[extra]}, {}) if extra else []
+    return sorted(set(needs))
+
+
+def recipe_faults(recipe_text):
+    """Return the outputs of the recipe that need anything else than their pyproject.toml says."""
+    recipe = yaml.safe_load(recipe_text)
+    faults = {}
+    projects = {
+        path.parent.name: tomllib.loads(path.read_text())["project"]
+        for path in ROOT.glob("packages/*/pyproject.toml")
+    }
+    extras = projects["attnlab"]["optional-dependencies"]
+    for output in recipe["outputs"]:
+        project = projects.pop(output["package"]["name"])
+        asked = []
+        for need in output["requirements"]["run"]:
+            for name, value in recipe["context"].items():
+                need = need.replace("${{ " + name + " }}", value)
+            asked.append(need)
+        needs = conda_needs(project, extras)
+        if needs != sorted(asked):
+            faults[project["name"]] = sorted(set(needs) ^ set(asked))
+    return faults | {name: ["has no output"] for name in projects}
+
+
+def test_the_conda_recipe_needs_what_the_packages_need():
+    assert recipe_faults((ROOT / "release" / "recipe.yaml").read_text()) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "package"),
+    [
+        ("        - rich >=13\n", "", "attnlab"),
+        ("cyclopts >=5,<6", "cyclopts >=5", "attnlab"),
+        ("attnlab-course ==${{ version }}", "attnlab-course", "attnlab-lab"),
+        ("        - uvicorn >=0.34\n", "        - uvicorn >=0.34\n        - six\n", "attnlab-lab"),
+        ('python_min: "3.11"', 'python_min: "3.12"', "attnlab-course"),
+    ],
+)
+def test_a_recipe_that_needs_something_else_is_found(old, new, package):
+    text = (ROOT / "release" / "recipe.yaml").read_text()
+    assert old in text
+    assert package in recipe_faults(text.replace(old, new))
