@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: run lab quick test test-slow test-busy check format docs dist test-wheels bench picture public-names clean
+.PHONY: run lab quick test test-slow test-busy check format docs check-site dist test-wheels bench picture public-names clean
 
 # The main job on real input: all six systems, a report each, one table of all claims, the gallery over them.
 # Real sentences are read from DATA where it is there (text,label,split); without it, the built-in film verdicts serve.
@@ -51,6 +51,10 @@ format: $(VENV)/check.done
 docs: $(VENV)/docs.done
 	$(BIN)/python -m sphinx --builder html --fresh-env --fail-on-warning --keep-going --quiet docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# The site that `make docs` built, in a browser: axe, links, width, requests.
+check-site: $(VENV)/test.done
+	$(BIN)/python docs/check_site.py docs/_build/html
 
 # Wheels and sdists of all packages: the same bytes from a copy elsewhere, as an index would check them, with the bill of
 # materials of what they bring. The environment of the wheels has nothing of this folder, and no pip.

@@ -5,6 +5,8 @@ the playground, the reference from docstrings, and notebooks, which every build 
 build fetches two small models once; who reads the site needs no network.
 """
 
+import json
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -19,6 +21,14 @@ from attnlab.edits import Edit, ZeroHead
 TARGETS = [field.name for field in fields(ZeroHead)]
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from accessibility import accessible  # noqa: E402
+from notebook_pages import with_first_cell, with_links  # noqa: E402
+
+# The repository on GitHub whose branch gh-pages is this site, as "owner/name"; there is none yet.
+# With it, notebooks have links that open them in Colab, molab and Binder.
+REPOSITORY = ""
 
 project = "attnlab"
 author = "The attnlab authors"
@@ -80,6 +90,25 @@ def fetch_models(app: Sphinx) -> None:
 def link_within(app: Sphinx, page: str, source: list[str]) -> None:
     """Let links to files of the repository that the site has as pages lead to these pages."""
     source[0] = source[0].replace("](../benchmarks/README.md", "](benchmarks.md")
+    source[0] = with_links(source[0], REPOSITORY)
+
+
+def write_notebooks(app: Sphinx, error: Exception | None) -> None:
+    """Write each notebook beside its page, and the script that fetches models."""
+    if error is not None:
+        return
+    folder = Path(app.outdir) / "notebooks"
+    for path in sorted((Path(app.outdir).parent / "jupyter_execute" / "notebooks").glob("*.ipynb")):
+        notebook = with_first_cell(json.loads(path.read_text()), path.stem, REPOSITORY)
+        (folder / path.name).write_text(json.dumps(notebook, indent=1, ensure_ascii=False))
+    shutil.copy(HERE.parent / "examples" / "small_models.py", folder)
+
+
+def mend_pages(app: Sphinx, error: Exception | None) -> None:
+    """Write into each page what the theme leaves out."""
+    for page in app.env.all_docs if error is None else ():
+        path = Path(app.outdir) / f"{page}.html"
+        path.write_text(accessible(path.read_text()))
 
 
 def shorten_edit(
@@ -93,8 +122,10 @@ def shorten_edit(
 
 
 def setup(app: Sphinx) -> None:
-    """Install the four."""
+    """Install them."""
     app.connect("builder-inited", write_playground)
     app.connect("builder-inited", fetch_models)
     app.connect("source-read", link_within)
+    app.connect("build-finished", write_notebooks)
+    app.connect("build-finished", mend_pages)
     app.connect("autodoc-process-signature", shorten_edit)

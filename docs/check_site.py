@@ -1,0 +1,122 @@
+"""Check the site that `make docs` built: `make check-site`.
+
+Every page is opened in Chromium, wide and narrow, in light and dark: axe finds nothing, nothing
+scrolls sideways, and no request leaves the disk. Every link of a page leads to a file, and to a
+place in it, that is there.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+
+WIDTHS = (1280, 390)
+OPTIONS = {"preload": False, "iframes": False, "resultTypes": ["violations"]}
+CONTRAST = OPTIONS | {"runOnly": ["color-contrast"]}
+
+
+class _Links(HTMLParser):
+    """The links of a page, and the places in it that a link can name."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.places: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Read one element."""
+        for name, value in attrs:
+            if name in ("href", "src") and value and tag != "use":
+                self.links.append(value)
+            elif name in ("id", "name") and value:
+                self.places.add(value)
+
+
+def pages_of(site: Path) -> list[Path]:
+    """Return the pages of a site, without the playground, which has tests of its own."""
+    return [
+        path
+        for path in sorted(site.rglob("*.html"))
+        if not {"playground", "_static"} & set(path.relative_to(site).parts)
+    ]
+
+
+def broken_links(site: Path) -> Iterator[str]:
+    """Yield each link within a site that leads nowhere."""
+    read = {path: _Links(path.read_text()) for path in pages_of(site)}
+    for path, page in read.items():
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            place = unquote(parts.fragment)
+            if not target.is_file():
+                yield f"{path.relative_to(site)}: {link} is no file"
+            elif place and target in read and place not in read[target].places:
+                yield f"{path.relative_to(site)}: {link} is no place"
+
+
+def page_findings(page: Any, site: Path, path: Path) -> Iterator[str]:
+    """Yield what is wrong with a page in a browser."""
+    name = str(path.relative_to(site))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.emulate_media(color_scheme="light")
+    page.goto(path.as_uri())
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        for scheme, options in (("light", OPTIONS), ("dark", CONTRAST)):
+            page.emulate_media(color_scheme=scheme)
+            for found in Axe().run(page, options=options).response["violations"]:
+                nodes = found["nodes"]
+                where = f"{len(nodes)} times, first {nodes[0]['html'][:120]}"
+                yield f"{name}, {width} px, {scheme}: {found['id']}, {where}"
+        if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
+            yield f"{name}: {wide} px wide in a window of {width}"
+    for url in requests:
+        if not url.startswith((f"{site.as_uri()}/", "data:", "blob:", "about:")):
+            yield f"{name}: asks for {url}"
+
+
+def site_findings(site: Path, browser: Any, only: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield all that is wrong with a site; pages can be named by parts of their paths."""
+    if not only:
+        yield from broken_links(site)
+    for path in pages_of(site):
+        if only and not any(part in str(path.relative_to(site)) for part in only):
+            continue
+        context = browser.new_context()
+        context.route("**/playground/**", lambda route: route.abort())
+        yield from page_findings(context.new_page(), site, path)
+        context.close()
+
+
+def main() -> int:
+    """Print what is wrong; the status is 1 where something is."""
+    site = Path(sys.argv[1]).resolve()
+    if not (site / "index.html").is_file():
+        sys.exit(f"expected a site in {site}; there is none: run make docs first")
+    number = 0
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"),  # else the one that Playwright installs
+            args=["--no-sandbox"],
+        )
+        for finding in site_findings(site, browser, tuple(sys.argv[2:])):
+            sys.stdout.write(f"{finding}\n")
+            sys.stdout.flush()
+            number += 1
+    sys.stdout.write(f"{len(pages_of(site))} pages, {number} findings\n")
+    return min(number, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
