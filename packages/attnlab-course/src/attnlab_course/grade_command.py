@@ -16,7 +16,7 @@ from attnlab.cli.terminal import note, print_json, say, show_table
 from attnlab.errors import WrongUsage, did_you_mean, typed
 
 if TYPE_CHECKING:
-    from attnlab_course.grading.gradebook import Grade, Gradebook, Row
+    from attnlab_course.grading.gradebook import Gradebook, Row
     from attnlab_course.grading.similarity import Alike
 
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
@@ -63,6 +63,7 @@ def grade(
     from attnlab_course.grading.exports import write_exports
     from attnlab_course.grading.gradebook import make_gradebook, read_course
     from attnlab_course.grading.pages import write_pages
+    from attnlab_course.grading.results import class_results, write_class_results
     from attnlab_course.grading.similarity import find_alike
     from attnlab_course.grading.submissions import entries_passed_over, read_class
     from attnlab_course.sandbox.jail import probe
@@ -98,10 +99,12 @@ def grade(
         )
         book = make_gradebook(settings, handed_in, graded, out, entries_passed_over(submissions))
         alike = find_alike(handed_in, settings.exercises)
+        results = class_results(book, alike)
         write_exports(book, out)
+        write_class_results(results, out)
         write_pages(book, alike, out)
     if as_json:
-        print_json(_to_mapping(book, alike))
+        print_json(results)
     else:
         _show(book, alike, out)
     return 0
@@ -157,35 +160,3 @@ def _states(rows: "Iterable[Row]") -> dict[str, int]:
     """Count the grades that wait for the instructor, by why."""
     states = Counter(grade.state for row in rows for grade in row.grades)
     return {state: states[state] for state in ("needs review", "waits") if states[state]}
-
-
-def _to_mapping(book: "Gradebook", alike: "list[Alike]") -> dict[str, object]:
-    students = []
-    for row in book.rows:
-        students.append(
-            {
-                "student": row.student,
-                "points": row.points,
-                "days_late": row.days_late,
-                "problems": [*row.private, *row.submission.problems],
-                "exercises": list(map(_grade_to_mapping, row.grades)),
-            }
-        )
-    return {
-        "of": book.of,
-        "students": students,
-        "handed_in": book.handed_in,
-        "refused": list(book.refused),
-        "alike": list(map(vars, alike)),
-    }
-
-
-def _grade_to_mapping(grade: "Grade") -> dict[str, object]:
-    return {
-        "exercise": grade.exercise,
-        "points": grade.points,
-        "of": grade.of,
-        "held": grade.held,
-        "state": grade.state,
-        "mistake": grade.graded and grade.graded.mistake,
-    }

@@ -388,6 +388,7 @@ def test_a_machine_without_seccomp_is_told_what_installs_it(monkeypatch):
 FORBIDS = {  # what is said, and the way out
     "bwrap: setting up uid map: Permission denied": "apparmor_restrict_unprivileged_userns=0",
     "bwrap: Creating new namespace failed: Operation not permitted": "outside the container",
+    "bwrap: Can't mount proc on /newroot/proc: Operation not permitted": "systempaths=unconfined",
     "prlimit: failed to execute /home/ada/.venv/bin/python: Permission denied": (
         f"Its user may not read Python: open it with chmod -R a+rX {sys.prefix}"
     ),

@@ -254,6 +254,8 @@ def make_gradebook(
     graded: Iterable[GradedAnswer],
     folder: Path,
     passed_over: Iterable[str] = (),
+    *,
+    with_absent: bool = True,
 ) -> Gradebook:
     """Count the points, and write the two sheets that the instructor fills.
 
@@ -263,6 +265,7 @@ def make_gradebook(
         graded: the results of their answers.
         folder: of the grades.
         passed_over: names among the submissions that are none.
+        with_absent: also give a row to each student of the list who handed in nothing.
 
     Raises:
         WrongUsage: a sheet says something that makes no sense.
@@ -275,7 +278,8 @@ def make_gradebook(
     texts = Sheet.read(folder / "texts.csv", (*key, "criterion"), "points")
     listing = match_students(submissions, course.students)
     labels = Counter(submission.label for submission in submissions)
-    everyone = [*submissions, *map(Submission, listing.absent)]
+    absent = listing.absent if with_absent else ()
+    everyone = [*submissions, *map(Submission, absent)]
     rows = []
     for submission in sorted(everyone, key=lambda submission: submission.student):
         student, grades = submission.student, []
@@ -288,7 +292,7 @@ def make_gradebook(
         rows.append(_row(course, submission, grades, listing.facts(student), private))
     reviews.write()
     texts.write()
-    more = (listing.unlisted, listing.absent, tuple(passed_over))
+    more = (listing.unlisted, absent, tuple(passed_over))
     return Gradebook(course, exercises, tuple(rows), *more)
 
 

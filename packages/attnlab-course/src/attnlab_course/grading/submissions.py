@@ -108,9 +108,7 @@ def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Su
     inside = _inside(folder)
     paths = [folder] if inside is None else filter(_may_be_submission, inside)
     for path in paths:
-        for submission in _submissions_at(path, exercises, submissions):
-            if not submission.answers:
-                submission.tell("it holds no answer to an exercise of the course")
+        read_into(submissions, path, exercises)
     if not submissions:
         raise CouldNotRun(
             f"{folder} holds no submission; expected zips, folders, programs or notebooks, one "
@@ -178,15 +176,15 @@ def _may_be_submission(path: Path) -> bool:
     return _ending(path.name) in (".zip", *_ENDINGS) or path.is_dir() or path.is_symlink()
 
 
-def _submissions_at(
-    path: Path, exercises: Mapping[str, CourseExercise], submissions: dict[str, Submission]
-) -> list[Submission]:
-    """Add the answers of a file or folder to its student's submission; return what was added to.
+def read_into(
+    submissions: dict[str, Submission], path: Path, exercises: Mapping[str, CourseExercise]
+) -> None:
+    """Add the answers of a file or folder to its student's submission, or to those of several.
 
     Args:
+        submissions: those so far, by student.
         path: the file or folder.
         exercises: by name.
-        submissions: those so far, by student.
     """
     student = student_of(path, exercises)
     try:
@@ -204,7 +202,8 @@ def _submissions_at(
             _Reader(submission, part, exercises).read()
         except Exception as error:  # as above
             submission.tell(_unreadable(error))
-    return [submissions[name] for name in parts]
+        if not submission.answers:
+            submission.tell("it holds no answer to an exercise of the course")
 
 
 def _unreadable(error: Exception) -> str:

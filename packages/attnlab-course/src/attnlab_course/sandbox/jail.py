@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import resource
+import secrets
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,7 @@ _ENVIRONMENT = {
     "ATTNLAB_ALONE": "yes",
 }
 _started = itertools.count()
+_offset = secrets.randbelow(_USERS)  # in containers side by side the numbers of processes are equal
 
 # What `probe` runs inside: it prints what it could do and should not.
 _PROBE = """
@@ -110,7 +112,7 @@ class Jail:
             program: Python's arguments after its options.
         """
         # The number of processes is counted by user, so sandboxes side by side take several.
-        user = _FIRST_USER + (os.getpid() + 101 * next(_started)) % _USERS
+        user = _FIRST_USER + (os.getpid() + _offset + 101 * next(_started)) % _USERS
         words = [self.bwrap, *self._isolation(rules), *view_options(RUNNER), "--"]
         if self.is_root:
             words += self._become(user)
@@ -219,7 +221,16 @@ def _explain(words: str) -> str:
             "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
         )
     elif "namespace" in words:
-        advice = " The system or its container forbids namespaces: grade outside the container."
+        advice = (
+            " The system or its container forbids namespaces: grade outside the container, or "
+            "allow them, as docker run --security-opt seccomp=unconfined --security-opt "
+            "apparmor=unconfined does."
+        )
+    elif "mount proc" in words:
+        advice = (
+            " The container hides parts of /proc: show them, as docker run --security-opt "
+            "systempaths=unconfined does."
+        )
     elif "failed to execute" in words and "Permission denied" in words:
         advice = f" Its user may not read Python: open it with chmod -R a+rX {sys.prefix}"
-    return f"the sandbox could not be made: {last[:300]}.{advice}"
+    return f"the sandbox could not be made: {last[:300].rstrip('.')}.{advice}"

@@ -269,6 +269,8 @@ GROUPS = {
     "Learn and teach": (
         _load_command("course", "attnlab-course"),
         _load_command("grade", "attnlab-course"),
+        _load_command("grade-one", "attnlab-course"),
+        _load_command("grade-send", "attnlab-course"),
     ),
     "The browser and this machine": (_load_command("lab", "attnlab-lab"), doctor),
 }
@@ -279,4 +281,5 @@ for _number, (_title, _commands) in enumerate(GROUPS.items()):
             _command.group = _group
             app.command(_command)
         else:
-            app.command(_command, name=_command.__name__.rstrip("_"), group=_group)
+            _name = _command.__name__.rstrip("_").replace("_", "-")
+            app.command(_command, name=_name, group=_group)
