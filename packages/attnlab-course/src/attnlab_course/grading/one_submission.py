@@ -139,6 +139,6 @@ class _TimedWorker(Worker):
         if time.monotonic() > self._deadline:
             raise CouldNotRun(
                 "the time of --seconds is over before every exercise was graded; programs that "
-                "hang take a minute each."
+                "hang take 40 seconds each."
             )
         return super().ask(*arguments, **options)
