@@ -175,3 +175,42 @@ def test_a_recipe_that_needs_something_else_is_found(old, new, package):
     text = (ROOT / "release" / "recipe.yaml").read_text()
     assert old in text
     assert package in recipe_faults(text.replace(old, new))
+
+
+def workflow_faults(workflow_text):
+    """Return where the hosted workflow does not run what it must on each Python of the packages."""
+    jobs = yaml.safe_load(workflow_text)["jobs"]
+    text = (ROOT / "packages/attnlab/pyproject.toml").read_text()
+    pythons = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text)
+    faults = []
+    for name, command in {
+        "check": ".ci/run",
+        "wheels": "make test-wheels",
+        "docs": "make docs",
+    }.items():
+        job = jobs.get(name, {"steps": []})
+        if command not in [step.get("run") for step in job["steps"]]:
+            faults.append(f"no {command}")
+        if name != "docs" and job.get("strategy", {}).get("matrix", {}).get("python") != pythons:
+            faults.append(f"{name} on other Pythons")
+    return faults
+
+
+WORKFLOW = (ROOT / ".github" / "workflows" / "check.yml").read_text()
+
+
+def test_the_hosted_workflow_runs_everything_on_each_python_of_the_packages():
+    assert workflow_faults(WORKFLOW) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('"3.12", ', "", "check on other Pythons"),
+        ("- run: make test-wheels", "- run: make dist", "no make test-wheels"),
+        ("  docs:", "  site:", "no make docs"),
+    ],
+)
+def test_a_workflow_that_leaves_something_out_is_found(old, new, fault):
+    assert old in WORKFLOW
+    assert fault in workflow_faults(WORKFLOW.replace(old, new, 1))
