@@ -35,7 +35,10 @@ def with_links(page: str, place: str) -> str:
         name = mark[1]
         words = f'<a href="{name}.ipynb" download>{name}.ipynb</a>'
         if name in MODELS:
-            words += ', and <a href="small_models.py" download>small_models.py</a> beside it'
+            words += ' and, beside it, <a href="small_models.py" download>small_models.py</a>'
+        words += ". Its first cell installs attnlab where it is missing"
+        if name in MODELS:
+            words += ", and fetches the model"
         if place:
             openers = [
                 f"[{site}]({address.format(place=place, name=name)})"
