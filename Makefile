@@ -78,13 +78,10 @@ test-wheels: dist
 	$(INTO_WHEELS) "attnlab[test] @ file://$$(ls $(CURDIR)/dist/attnlab-*.whl)"
 	$(WHEELS)/bin/pytest -n 2 --dist loadgroup tests/journeys
 
-bench: $(VENV)/bench.done
-	$(BIN)/python benchmarks/processor.py
-	$(BIN)/python benchmarks/models.py
-	$(BIN)/python benchmarks/populations.py
-	$(BIN)/python benchmarks/recording.py
-	$(BIN)/python benchmarks/summaries.py
-	$(BIN)/python benchmarks/ablate.py
+# Speed beside the peers, in an environment of their own; then benchmarks/README.md, the figures of README.md and
+# docs/evidence.md. About 15 minutes on two quiet cores; FULL=1: everything, in hours. Nothing else should run meanwhile.
+bench: $(VENV)/bench/done
+	$(VENV)/bench/bin/python benchmarks/run.py $(if $(FULL),--full)
 
 # The README's picture, made by the program.
 picture: $(VENV)/test.done
@@ -102,6 +99,13 @@ $(VENV)/torch.done: constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnlab needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another with: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	touch $@
+
+$(VENV)/bench/done: constraints.txt packages/attnlab/pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)/bench
+	$(VENV)/bench/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(VENV)/bench/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+	  --editable "packages/attnlab[hf,bench]" --editable packages/attnlab-course --editable packages/attnlab-lab
 	touch $@
 
 $(VENV)/%.done: $(VENV)/torch.done $(wildcard packages/*/pyproject.toml)

@@ -1,7 +1,6 @@
 """Programs compiled by attnlab and by Tracr, side by side in one run.
 
-    pip install tracr-pypi==1.0.0     # brings JAX; torch stays pinned
-    taskset -c 0 python benchmarks/compilers.py [--rounds 5]     # five minutes
+    taskset -c 0 python benchmarks/compilers.py [--rounds 5] [--parts errors times]  # five minutes
 
 Both compile with their default settings. Times are processor times, on one core. Compile: the first
 time in the process, then the median of interleaved rounds. Answers: 10,000 inputs of full length,
@@ -15,11 +14,7 @@ which its own validator says anything.
 import argparse
 import importlib
 import itertools
-import os
 import random
-import statistics
-import sys
-import time
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from fractions import Fraction
@@ -29,28 +24,17 @@ from typing import Any, NamedTuple
 import torch
 
 from attnlab.programs import CompiledProgram, Program, compile_program, library
-from timing import interleaved
+from results import Table, leave_without, measured
+from timing import interleaved, seconds
 
-try:
-    jax, rasp, lib, compiling, validating = map(
-        importlib.import_module,
-        ("jax", "tracr.rasp.rasp", "tracr.compiler.lib", "tracr.compiler.compiling",
-         "tracr.compiler.validating"),
-    )  # fmt: skip
-except ImportError as error:
-    print(f"{error}; Tracr is installed with: pip install tracr-pypi==1.0.0", file=sys.stderr)
-    sys.exit(3)
+leave_without("jax", "tracr")
+jax, rasp, lib, compiling, validating = map(
+    importlib.import_module,
+    ("jax", "tracr.rasp.rasp", "tracr.compiler.lib", "tracr.compiler.compiling",
+     "tracr.compiler.validating"),
+)  # fmt: skip
 
 MANY, ONE_BY_ONE, CLOSE = 10_000, 50, 1e-3
-LINE = "| --- " * 8 + "|"
-TIMES = f"""\
-| processor seconds | attnlab, first | again | Tracr, first | again \
-| 10,000: attnlab | Tracr, `apply` | batched by hand |
-{LINE}"""
-ERRORS = f"""\
-| layers x heads, stream, hidden | attnlab | Tracr | inputs \
-| attnlab wrong | Tracr wrong | warned | the first |
-{LINE}"""
 Tokens = tuple[Any, ...]
 Answers = list[list[Any]]
 
@@ -194,39 +178,32 @@ def wrong_ones(case: Case, answer: Callable[[Items[Tokens]], Answers]) -> list[T
     return found
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    """Time some work once, in processor time."""
-    began = time.process_time()
-    work()
-    return time.process_time() - began
-
-
-def times(case: Case, rounds: int) -> str:
-    """Return the row of the table of times."""
+def compare_times(case: Case, rounds: int, compiling_table: Table, answers_table: Table) -> None:
+    """Add the case's rows: compiling, and answering."""
     ours, theirs = partial(compile_ours, case), partial(Theirs, case)
     first = seconds(ours), seconds(theirs)
-    again = interleaved({"ours": ours, "theirs": theirs}, rounds=rounds)
+    again = interleaved({"attnlab": ours, "Tracr": theirs}, rounds=rounds)
     draw, our_model, their_model = random.Random(0), ours(), theirs()
     inputs = [tuple(draw.choices(case.ours.alphabet, k=case.longest)) for _ in range(MANY)]
     answers = interleaved(
         {
-            "ours": partial(our_answers, our_model, inputs),
-            "batch": partial(their_model.batch, inputs),
-            "apply": partial(their_model.one_by_one, inputs[:ONE_BY_ONE]),
+            "attnlab": partial(our_answers, our_model, inputs),
+            "Tracr": partial(their_model.one_by_one, inputs[:ONE_BY_ONE]),
+            "Tracr, batched by hand": partial(their_model.batch, inputs),
         },
         rounds=rounds,
     )
-    compiled = {name: statistics.median(each.processor) for name, each in again.items()}
-    took = {name: statistics.median(each.processor) for name, each in answers.items()}
-    return (
-        f"| {case.name}, {case.longest} | {first[0]:.3f} | {compiled['ours']:.3f} "
-        f"| {first[1]:.2f} | {compiled['theirs']:.3f} | {took['ours']:.2f} "
-        f"| {took['apply'] * MANY / ONE_BY_ONE:.0f} | {took['batch']:.2f} |"
-    )
+    name = f"{case.name}, {case.longest}"
+    compiled = {which: found.processor for which, found in again.items()}
+    note = f"the first time {first[0]:.2f} and {first[1]:.2f} s"
+    compiling_table.add(name, compiled, note=note)
+    took = {which: found.processor for which, found in answers.items()}
+    took["Tracr"] = [MANY / ONE_BY_ONE * second for second in took["Tracr"]]
+    answers_table.add(name, took)
 
 
-def errors(case: Case) -> str:
-    """Return the row of the table of sizes and wrong answers."""
+def compare_errors(case: Case, table: Table) -> None:
+    """Add the case's row of wrong answers, with the sizes of both models."""
     ours, theirs = compile_ours(case), Theirs(case)
     inputs = every_input(case)
     assert theirs.one_by_one(inputs[-1][:3]) == theirs.batch(inputs[-1])[:3]
@@ -235,26 +212,36 @@ def errors(case: Case) -> str:
     for tokens in wrong:  # It is the compiler that is wrong: the program says what Python says.
         assert agrees(case, tokens, case.tracr(tokens)), tokens
     warned = sum(bool(validating.validate(case.tracr, tokens)) for tokens in wrong)
-    shortest = " ".join(map(str, wrong[0])) if wrong else ""
-    return (
-        f"| {case.name}, {case.longest} | {our_size(ours)} | {theirs.size()} "
-        f"| {sum(map(len, inputs)):,} | {len(our_wrong):,} | {len(wrong):,} | {warned:,} "
-        f"| {shortest} |"
-    )
+    note = f"of {sum(map(len, inputs)):,}; {our_size(ours)} and {theirs.size()}"
+    if wrong:
+        note += f"; first {' '.join(map(str, wrong[0]))}, {warned} warned"
+    values = {"attnlab": [float(len(our_wrong))], "Tracr": [float(len(wrong))]}
+    table.add(f"{case.name}, {case.longest}", values, unit="inputs wrong", note=note)
 
 
 def main() -> None:
-    """Print both tables."""
+    """Measure, and write the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    cores = len(os.sched_getaffinity(0))
-    print(f"torch {torch.__version__}, jax {jax.__version__}, cores: {cores}\n\n{TIMES}")
-    for case in cases():
-        print(times(case, rounds), flush=True)
-    print(f"\n{ERRORS}")
-    for case in cases():
-        print(errors(case), flush=True)
+    parts = ["errors", "times"]
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    common = {"ours": ["attnlab"], "packages": ["tracr-pypi", "jax", "dm-haiku"]}
+    if "errors" in options.parts:
+        what = "wrong inputs of all; layers x heads, stream, hidden width of both models"
+        with measured("compilers", "errors", what, **common) as table:
+            for case in cases():
+                compare_errors(case, table)
+    if "times" in options.parts:
+        rounds = options.rounds
+        compile_what, answer_what = "compiling once more", f"answering {MANY:,} inputs"
+        with (
+            measured("compilers", "compiling", compile_what, rounds=rounds, **common) as compiled,
+            measured("compilers", "answers", answer_what, rounds=rounds, **common) as answered,
+        ):
+            for case in cases():
+                compare_times(case, rounds, compiled, answered)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The matrix path of `parts/linear.py`, on and off: what it saves, and that it changes no gradient.
 
-    python benchmarks/matrix_path.py [--threads 1] [--rounds 12] [--sizes middle,large]
+    python benchmarks/matrix_path.py [--threads 1 2] [--rounds 12] [--sizes middle large]
 
 "On" forces oneDNN wherever a product is large enough, "off" is PyTorch's default. How much there is
 to gain is a property of the processor: see `processor.py`.
@@ -16,7 +16,8 @@ from torch import Tensor
 from attnlab.parts.linear import MatrixPath, use_matrix_path
 from models import ROUNDS, SIZES, forward_call, our_decoder, training_call
 from peers import Size
-from timing import interleaved, ratio
+from results import Table, measured
+from timing import interleaved
 
 
 def gradient_differences(size: Size) -> str:
@@ -51,38 +52,41 @@ def gradient_differences(size: Size) -> str:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and write the results."""
     parser = argparse.ArgumentParser(description="The matrix path, on and off.")
-    parser.add_argument(
-        "--threads", type=int, choices=(1, 2), help="only this many (default: 1, then 2)"
-    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, help="rounds of every contest (default: by size)")
-    parser.add_argument("--sizes", default=",".join(SIZES), help="some of small,middle,large")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=["middle", "large"])
     options = parser.parse_args()
-    print(
-        "size    threads   forward on / off        training on / off       gradients differ "
-        "by at most (relative)"
-    )
-    for threads in [options.threads] if options.threads else [1, 2]:
+    for threads in options.threads:
         torch.set_num_threads(threads)
-        for name in options.sizes.split(","):
-            size = SIZES[name]
-            ids, targets = _data(size)
-            ratios = []
-            for call in (
-                forward_call(our_decoder(size), ids),
-                training_call(our_decoder(size), ids, targets),
-            ):
-                times = interleaved(
-                    {"on": _on_path("onednn", call), "off": _on_path("default", call)},
-                    rounds=options.rounds or ROUNDS[name],
-                )
-                ratios.append(str(ratio(times["on"].wall, times["off"].wall)))
-            print(
-                f"{name:7} {threads:7}   {ratios[0]:22}  {ratios[1]:22}  "
-                f"{gradient_differences(size)}",
-                flush=True,
-            )
+        with measured(
+            "matrix_path",
+            f"{threads} thread{'s' * (threads > 1)}",
+            "our decoder with oneDNN's products: time over that with PyTorch's default, wall time",
+            ours=["on"],
+            reference="off",
+            rounds=options.rounds or max(ROUNDS[name] for name in options.sizes),
+        ) as table:
+            for name in options.sizes:
+                compare(name, options.rounds or ROUNDS[name], table)
+
+
+def compare(name: str, rounds: int, table: Table) -> None:
+    """Add the rows of one size."""
+    size = SIZES[name]
+    ids, targets = _data(size)
+    calls = {
+        "forward": forward_call(our_decoder(size), ids),
+        "training": training_call(our_decoder(size), ids, targets),
+    }
+    note = f"gradients differ by {gradient_differences(size)}"
+    for task, call in calls.items():
+        times = interleaved(
+            {"off": _on_path("default", call), "on": _on_path("onednn", call)}, rounds=rounds
+        )
+        wall = {path: found.wall for path, found in times.items()}
+        table.add(f"{name}, {task}", wall, note=note if task == "training" else "")
 
 
 def _data(size: Size) -> tuple[Tensor, Tensor]:

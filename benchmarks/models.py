@@ -1,7 +1,6 @@
 """Our models beside their peers: a forward pass, and a whole training step.
 
-    python benchmarks/models.py [--quick] [--threads 1] [--rounds 15] [--sizes small,middle] [--json
-    FILE]
+    python benchmarks/models.py [--threads 1 2] [--rounds 15] [--sizes small middle large]
 
 The decoder meets the causal peers, the encoder the bidirectional ones. Every contestant goes from
 the same token ids to logits over the same vocabulary. "Training" is forward, cross-entropy,
@@ -10,10 +9,7 @@ peers are: `peers.py`.
 """
 
 import argparse
-import json
-import platform
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,9 +18,12 @@ from torch import Tensor, nn
 
 from attnlab.models.decoder import Decoder, DecoderConfig
 from attnlab.models.encoder import Encoder, EncoderConfig
-from attnlab.parts.linear import Linear, matrix_path_probe
-from peers import BareDecoder, NanoGPT, Size, TorchEncoder, x_transformers_model
-from timing import Times, interleaved, ratio
+from attnlab.parts.linear import Linear
+from results import leave_without, measured
+from timing import Times, interleaved
+
+leave_without("x_transformers")
+from peers import BareDecoder, NanoGPT, Size, TorchEncoder, x_transformers_model  # noqa: E402
 
 SIZES = {
     "small": Size(d_model=64, num_layers=1, num_heads=4, length=16, batch=32),
@@ -32,7 +31,7 @@ SIZES = {
     "large": Size(d_model=512, num_layers=6, num_heads=8, length=512, batch=4),
 }
 ROUNDS = {"small": 60, "middle": 24, "large": 10}
-QUICK_ROUNDS = {"small": 10, "middle": 3}
+PEERS = ["nanoGPT's style", "torch TransformerEncoder", "x-transformers"]
 
 
 class EncoderWithHead(nn.Module):
@@ -60,13 +59,13 @@ def our_encoder(size: Size) -> EncoderWithHead:
 
 CONTESTS: dict[str, dict[str, Callable[[Size], nn.Module]]] = {
     "decoder": {
-        "ours": our_decoder,
+        "attnlab": our_decoder,
         "nanoGPT's style": NanoGPT,
         "x-transformers": lambda size: x_transformers_model(size, is_causal=True),
         "bare": BareDecoder,
     },
     "encoder": {
-        "ours": our_encoder,
+        "attnlab": our_encoder,
         "torch TransformerEncoder": TorchEncoder,
         "x-transformers": lambda size: x_transformers_model(size, is_causal=False),
     },
@@ -113,74 +112,35 @@ def contest(kind: str, task: str, size: Size, *, rounds: int) -> dict[str, Times
     return interleaved(calls, rounds=rounds)
 
 
-def row(
-    kind: str, task: str, size_name: str, threads: int, times: dict[str, Times]
-) -> dict[str, Any]:
-    """Summarize one contest: milliseconds, and our ratio to the peer with the lowest median."""
-    wall = {name: _median(found.wall) for name, found in times.items()}
-    best = min(
-        (name for name in times if name not in ("ours", "bare")), key=lambda name: wall[name]
-    )
-    by_bare = ratio(times["ours"].wall, times["bare"].wall) if "bare" in times else None
-    by_wall = ratio(times["ours"].wall, times[best].wall)
-    by_processor = ratio(times["ours"].processor, times[best].processor)
-    return {
-        "size": size_name,
-        "model": kind,
-        "task": task,
-        "threads": threads,
-        "rounds": len(times["ours"].wall),
-        "milliseconds": {name: round(1e3 * seconds, 3) for name, seconds in wall.items()},
-        "best_peer": best,
-        "wall_ratio": by_wall._asdict(),
-        "processor_ratio": by_processor._asdict(),
-        "bare_ratio": by_bare and by_bare._asdict(),
-        "line": f"{size_name:7} {kind:8} {task:9} {threads:7}  {1e3 * wall['ours']:9.2f}  "
-        f"{1e3 * wall[best]:9.2f}  {by_wall!s:22}  {by_processor!s:22}  "
-        f"{f'{by_bare.median:.3f}' if by_bare else '':5}  {best}",
-    }
-
-
 def main() -> None:
-    """Read the arguments, measure, print."""
+    """Read the arguments, measure, write the results: a table for each number of threads."""
     parser = argparse.ArgumentParser(description="Our models beside their peers.")
-    parser.add_argument(
-        "--threads", type=int, choices=(1, 2), help="only this many (default: 1, then 2)"
-    )
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, help="rounds of every contest (default: by size)")
-    parser.add_argument("--sizes", default=",".join(SIZES), help="some of small,middle,large")
-    parser.add_argument(
-        "--quick", action="store_true", help="small and middle, one thread, few rounds"
-    )
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
     options = parser.parse_args()
-    asked = options.sizes.split(",")
-    if unknown := set(asked) - set(SIZES):
-        parser.error(f"unknown sizes: {', '.join(sorted(unknown))}; known are {', '.join(SIZES)}.")
-    wanted = [name for name in asked if name in QUICK_ROUNDS or not options.quick]
-    all_threads = (
-        [options.threads or 1]
-        if options.quick
-        else [options.threads]
-        if options.threads
-        else [1, 2]
-    )
-    rounds = QUICK_ROUNDS if options.quick else ROUNDS
-
-    print(f"{platform.machine()}, torch {torch.__version__}, matrix path: {matrix_path_probe()}")
-    columns = f"{'ratio, wall':22}  {'ratio, processor':22}  best peer"
-    print(f"{'size':7} {'model':8} {'task':9} threads    ours ms    best ms  {columns}")
-    rows = []
-    for threads in all_threads:
+    for threads in options.threads:
         torch.set_num_threads(threads)
-        for name in wanted:
-            for kind in CONTESTS:
-                for task in ("forward", "training"):
-                    times = contest(kind, task, SIZES[name], rounds=options.rounds or rounds[name])
-                    rows.append(row(kind, task, name, threads, times))
-                    print(rows[-1].pop("line"), flush=True)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=2) + "\n")
+        with measured(
+            "models",
+            f"{threads} thread{'s' * (threads > 1)}",
+            "a forward pass and a training step, wall time",
+            packages=["x-transformers"],
+            ours=["attnlab"],
+            peers=PEERS,
+            rounds=options.rounds or max(ROUNDS[name] for name in options.sizes),
+            limit='"bare" is the same arithmetic with nothing around it',
+        ) as table:
+            for name in options.sizes:
+                for kind in CONTESTS:
+                    for task in ("forward", "training"):
+                        rounds = options.rounds or ROUNDS[name]
+                        times = contest(kind, task, SIZES[name], rounds=rounds)
+                        milliseconds = {
+                            each: [1e3 * seconds for seconds in found.wall]
+                            for each, found in times.items()
+                        }
+                        table.add(f"{name} {kind}, {task}", milliseconds, unit="ms")
 
 
 def _fields(size: Size) -> dict[str, Any]:
@@ -193,10 +153,6 @@ def _fields(size: Size) -> dict[str, Any]:
         "activation": "gelu",
         "positions": "learned",
     }
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
 
 
 if __name__ == "__main__":

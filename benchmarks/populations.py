@@ -1,25 +1,20 @@
 """Populations: what a step of a model costs, alone and among many, in each layout; and whether the
 rule chooses right.
 
-    python benchmarks/populations.py [--quick] [--parts sorting,middle,grid,whole] [--device cpu]
-    [--json FILE]
+    python benchmarks/populations.py [--parts sorting grid whole] [--device cpu] [--rounds 11]
 
-`sorting`: against the plain loop of `notebook.py`, drawing included. `middle`: a decoder of 106,240
-parameters, against members trained one after the other. `grid`: every layout for several sizes and
-populations, and what `choose.py` takes. `whole`: 100 seeds of 15,000 steps from beginning to end.
-One thread unless it says otherwise; how times are taken and compared: `timing.py`. Ratios are of
-processor time, which with one thread is not disturbed by other programs; wall time stands beside
-it.
+`sorting`: against the plain loop of `notebook.py`, drawing included. `grid`: every layout for
+several sizes and populations, and what `choose.py` takes. `whole`: compiling, and 100 seeds of
+15,000 steps from beginning to end. One thread; processor time, but for `whole`, whose time is wall
+time; how times are taken and compared: `timing.py`.
 """
 
 import argparse
-import json
 import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +33,8 @@ from attnlab.train.layouts.simd import Simd, interpreted
 from attnlab.train.layouts.vmap import vmapped
 from attnlab.train.loop import Draw
 from notebook import notebook_steps
-from timing import Times, interleaved, ratio
+from results import Table, measured
+from timing import Times, interleaved
 
 _STEPS = 15_000  # over which the time to compile is spread in the grid
 _TOO_DEAR = 5  # ways that the rule reckons so many times as dear as the best are not measured
@@ -165,120 +161,59 @@ def median(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def sorting(rounds: int, device: str) -> list[dict[str, Any]]:
+def sorting(rounds: int, device: str, table: Table) -> None:
     """Compare with the notebook's loop."""
     notebook = notebook_steps()
     calls: dict[str, Callable[[], object]] = {"notebook": lambda: notebook(20)}
     steps = {"notebook": 20}
-    for name, members, is_compiled in (
-        ("1 model", 1, True), ("64 models", 64, True), ("1,024 models", 1_024, True),
-        ("1 model, no compiler", 1, False), ("64 models, no compiler", 64, False),
-        ("1,024 models, no compiler", 1_024, False),
-    ):  # fmt: skip
+    for members in (1, 64, 1_024):
         each = population("sorting", members, device)
         arguments = (each.models, each.configs, each.loss, each.example())
-        layout: Layout = Simd(*arguments) if is_compiled else interpreted(*arguments)
-        calls[name], steps[name] = steps_of(layout, each.draws, 50), 50 * members
+        for is_compiled in (True, False):
+            layout: Layout = Simd(*arguments) if is_compiled else interpreted(*arguments)
+            name = f"{members:,} model{'s' * (members > 1)}"
+            name += "" if is_compiled else ", no compiler"
+            calls[name], steps[name] = steps_of(layout, each.draws, 50), 50 * members
     found = {
-        name: per_step(each, steps[name])
+        name: [1e6 * second for second in per_step(each, steps[name]).processor]
         for name, each in interleaved(calls, rounds=rounds).items()
     }
-    rows = []
-    for name, times in found.items():
-        by_processor = ratio(found["notebook"].processor, times.processor)
-        by_wall = ratio(found["notebook"].wall, times.wall)
-        rows.append(
-            {
-                "what": name,
-                "microseconds": 1e6 * median(times.processor),
-                "times_faster": by_processor,
-            }
-        )
-        print(
-            f"  {name:26} {rows[-1]['microseconds']:9.1f} us  {by_processor}  (wall {by_wall})",
-            flush=True,
-        )
-    return rows
+    for name in list(found)[1:]:
+        table.add(name, {"notebook": found["notebook"], "attnlab": found[name]}, unit="µs")
 
 
-def cold_compile() -> dict[str, Any]:
+def compile_times(rounds: int, table: Table) -> None:
     """Time how long the sorter's step takes to compile, and to be found again."""
-    before, seconds = os.environ.get("XDG_CACHE_HOME"), []
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["XDG_CACHE_HOME"] = folder
-        for _ in range(2):
-            each = population("sorting", 1, "cpu")
-            began = time.perf_counter()
-            Simd(each.models, each.configs, each.loss, each.example())
-            seconds.append(time.perf_counter() - began)
+    before, seconds = os.environ.get("XDG_CACHE_HOME"), [[], []]
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["XDG_CACHE_HOME"] = folder
+            for found in seconds:
+                each = population("sorting", 1, "cpu")
+                began = time.perf_counter()
+                Simd(each.models, each.configs, each.loss, each.example())
+                found.append(time.perf_counter() - began)
     if before is None:
         del os.environ["XDG_CACHE_HOME"]
     else:
         os.environ["XDG_CACHE_HOME"] = before
-    print(
-        f"  compiling the sorter's step: {seconds[0]:.1f} s, found again {seconds[1]:.2f} s",
-        flush=True,
-    )
-    return {"cold_seconds": seconds[0], "warm_seconds": seconds[1]}
-
-
-def middle(rounds: int, device: str) -> list[dict[str, Any]]:
-    """Compare 32 members of the middle size with members one after the other."""
-    rows = []
-    each = population("d 64", 32, device)
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        calls: dict[str, Callable[[], object]] = {}
-        steps = {}
-        made = layouts(each)
-        for name in ("sequential eager", "vmap eager"):
-            layout = made[name]()
-            calls[name], steps[name] = (
-                steps_of(layout, each.draws, 2),
-                2 * len(layout.state()["steps"]),
-            )
-        found = {
-            name: per_step(t, steps[name]) for name, t in interleaved(calls, rounds=rounds).items()
-        }
-        for name, times in found.items():
-            by = (
-                ratio(found["sequential eager"].processor, times.processor)
-                if threads == 1
-                else None
-            )
-            by_wall = ratio(found["sequential eager"].wall, times.wall)
-            rows.append(
-                {
-                    "what": name,
-                    "threads": threads,
-                    "milliseconds": 1e3 * median(times.wall),
-                    "wall": by_wall,
-                    "processor": by,
-                }
-            )
-            print(
-                f"  {threads} threads  {name:18} {rows[-1]['milliseconds']:7.2f} ms wall  "
-                f"{by_wall}  {by}",
-                flush=True,
-            )
-    torch.set_num_threads(1)
-    return rows
+    table.add("the first time", {"attnlab": seconds[0]})
+    table.add("found again", {"attnlab": seconds[1]})
 
 
 def grid(
-    rounds: int, device: str, names: Sequence[str], counts: Sequence[int]
-) -> list[dict[str, Any]]:
+    rounds: int, device: str, names: Sequence[str], counts: Sequence[int], table: Table
+) -> None:
     """Measure every layout at every point, and hold the rule against the best; nothing is taken to
     be compiled yet."""
-    rows = []
     for name in names:
         for members in counts:
             each = population(name, members, device)
-            calls = {}
             effort = effort_of(each.models[0], each.loss, each.example())
             priced = {_named(way): way for way in ways(effort, members)}
             price = {name: way.seconds(effort, members, _STEPS, 1) for name, way in priced.items()}
             count = 20 if name in ("sorting", "d 8", "d 16") else 1
+            calls, steps = {}, {}
             for way, make in layouts(each).items():
                 if price[way] > _TOO_DEAR * min(price.values()) and way != "sequential eager":
                     continue
@@ -286,119 +221,82 @@ def grid(
                     layout = make()
                 except NotExpressible:
                     continue
-                calls[way] = (
-                    steps_of(layout, each.draws, count),
-                    count * len(layout.state()["steps"]),
-                )
-            times = interleaved(
-                {way: call for way, (call, _) in calls.items()}, rounds=rounds, least_seconds=0.05
-            )
-            seconds = {
-                way: median(per_step(times[way], steps).processor)
-                for way, (_, steps) in calls.items()
-            }
+                calls[way] = steps_of(layout, each.draws, count)
+                steps[way] = count * len(layout.state()["steps"])
+            times = interleaved(calls, rounds=rounds, least_seconds=0.05)
+            seconds = {way: per_step(times[way], steps[way]).processor for way in calls}
             chosen = min(seconds, key=lambda way: price[way])
-            whole = {way: s + priced[way].once / (_STEPS * members) for way, s in seconds.items()}
-            best = min(whole, key=lambda way: whole[way])
-            micro = {way: round(1e6 * each, 1) for way, each in seconds.items()}
-            over = {
-                "over_best": whole[chosen] / whole[best],
-                "over_sequential": whole[chosen] / whole["sequential eager"],
+            whole = {
+                way: median(found) + priced[way].once / (_STEPS * members)
+                for way, found in seconds.items()
             }
-            row = {
-                "size": name,
-                "members": members,
-                "microseconds": micro,
-                "chosen": chosen,
-                "best": best,
-                **over,
-            }
-            rows.append(row)
-            listed = "  ".join(f"{way} {each:,.0f}" for way, each in micro.items())
-            print(
-                f"  {name:8} N {members:3}  {chosen:17} {row['over_best']:.2f} of the best "
-                f"({best}), {row['over_sequential']:.2f} of sequential | {listed}",
-                flush=True,
-            )
-    return rows
+            over = whole[chosen] / min(whole.values())
+            micro = {way: [1e6 * second for second in found] for way, found in seconds.items()}
+            note = f"{chosen} is chosen, {over:.2f} of the best"
+            table.add(f"{name}, {members:,}", micro, unit="µs", note=note)
+
+
+def whole(rounds: int, members: int, steps: int, table: Table) -> None:
+    """Train seeds of the sorter from beginning to end."""
+    wall, solved = [], 0
+    for _ in range(rounds):
+        problem = sorter.problem([SortingConfig(steps=steps)] * members, range(members))
+        began = time.perf_counter()
+        found = train_together(problem.members, problem.loss, num_threads=1)
+        wall.append(time.perf_counter() - began)
+        solved = sum(
+            each is not None and problem.is_solved(each.evaluation) for each in found.members
+        )
+    note = f"{solved} of {members} solve every input"
+    table.add(f"{members} seeds x {steps:,} steps", {"attnlab": wall}, note=note)
+
+
+def main() -> None:
+    """Read the arguments, measure, write the results."""
+    parser = argparse.ArgumentParser(description="Populations, in each layout.")
+    parts = ["sorting", "grid", "whole"]
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--rounds", type=int, default=11, help="rounds of every contest")
+    parser.add_argument(
+        "--device", default="cpu", help="where the members of grid lie, such as cuda"
+    )
+    options = parser.parse_args()
+    rounds = options.rounds
+    torch.set_num_threads(1)
+    if "sorting" in options.parts:
+        with measured(
+            "populations",
+            "sorting",
+            "a training step of one sorter of many: times as fast as a notebook's loop",
+            ours=["attnlab"],
+            reference="notebook",
+            better="higher",
+            rounds=rounds,
+        ) as table:
+            sorting(rounds, options.device, table)
+    if "grid" in options.parts:
+        with measured(
+            "populations",
+            "layouts",
+            "a training step of one model of many, in each layout, and what the rule chooses",
+            ours=["simd compiled"],
+            peers=["-"],
+            rounds=rounds,
+        ) as table:
+            grid(rounds, options.device, list(SIZES), (1, 4, 16, 64), table)
+    if "whole" in options.parts:
+        with measured(
+            "populations", "compiling", "compiling the sorter's step", ours=["attnlab"], rounds=3
+        ) as table:
+            compile_times(3, table)
+        with measured(
+            "populations", "whole", "a population from beginning to end", ours=["attnlab"], rounds=3
+        ) as table:
+            whole(3, 100, 15_000, table)
 
 
 def _named(way: Way) -> str:
     return f"{way.layout} {'compiled' if way.is_compiled else 'eager'}"
-
-
-def whole(members: int, steps: int, threads: int) -> dict[str, Any]:
-    """Train seeds of the sorter from beginning to end."""
-    config = SortingConfig(steps=steps)
-    problem = sorter.problem([config] * members, range(members))
-    torch.set_num_threads(
-        threads
-    )  # for the blocks; with num_threads=1 torch's own operations take no more than one
-    began, busy = time.perf_counter(), time.process_time()
-    found = train_together(problem.members, problem.loss, num_threads=1)
-    wall, processor = time.perf_counter() - began, time.process_time() - busy
-    torch.set_num_threads(1)
-    solved = sum(each is not None and problem.is_solved(each.evaluation) for each in found.members)
-    print(
-        f"  {members} seeds x {steps:,} steps, {threads} thread(s), {found.layout}: {wall:.1f} s "
-        f"wall, {processor:.1f} s of processor; {solved} of {members} solve every input",
-        flush=True,
-    )
-    return {
-        "members": members,
-        "steps": steps,
-        "wall": wall,
-        "processor": processor,
-        "solved": solved,
-    }
-
-
-def main() -> None:
-    """Read the arguments, measure, print."""
-    parser = argparse.ArgumentParser(description="Populations, in each layout.")
-    parser.add_argument(
-        "--parts", default="sorting,middle,grid,whole", help="some of sorting,middle,grid,whole"
-    )
-    parser.add_argument("--rounds", type=int, help="rounds of every contest (default: 11)")
-    parser.add_argument(
-        "--device", default="cpu", help="where the members of middle and grid lie, such as cuda"
-    )
-    parser.add_argument("--quick", action="store_true", help="few rounds, small populations")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    options = parser.parse_args()
-    parts = options.parts.split(",")
-    if unknown := set(parts) - {"sorting", "middle", "grid", "whole"}:
-        parser.error(
-            f"unknown parts: {', '.join(sorted(unknown))}; known are sorting, middle, grid, whole."
-        )
-    rounds = options.rounds or (3 if options.quick else 11)
-    torch.set_num_threads(1)
-    figures: dict[str, Any] = {}
-    if "sorting" in parts:
-        print(
-            "sorting, per step of a model: processor time, and how many times faster than "
-            "the notebook's loop"
-        )
-        figures["compile"] = cold_compile()
-        figures["sorting"] = sorting(rounds, options.device)
-    if "middle" in parts:
-        print(
-            "middle (d 64), 32 members, per step of a model: how many times faster than one "
-            "after the other"
-        )
-        figures["middle"] = middle(rounds, options.device)
-    if "grid" in parts:
-        print(f"grid: the rule's choice for {_STEPS:,} steps, compiling included")
-        names = ["sorting", "d 16"] if options.quick else list(SIZES)
-        figures["grid"] = grid(
-            min(rounds, 5), options.device, names, (1, 16) if options.quick else (1, 4, 16, 64)
-        )
-    if "whole" in parts:
-        print("from beginning to end")
-        members, steps = (16, 1_000) if options.quick else (100, 15_000)
-        figures["whole"] = [whole(members, steps, threads) for threads in (1, 2)]
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,22 @@
-"""A pretrained model looked into by attnlab, TransformerLens, nnsight and transformers itself, side
-by side.
+"""A pretrained model looked into and edited by attnlab, TransformerLens, nnsight, interp-engine and
+transformers itself, side by side.
 
-    pip install transformer-lens==4.3.0 nnsight==0.8.1 transformers==5.23.0     # torch stays pinned
-    python benchmarks/pretrained.py [--quick] [--parts looking,ablations,processes]
-    [--lengths 128 512 2048]
+    python benchmarks/pretrained.py [--parts weights looking head ablations load memory]
+    [--lengths 128 512 2048] [--quick]
 
 A model of GPT-2-small's shape with random weights is saved to a scratch folder, and everybody loads
-it from there. One thread. Looking is timed against transformers' own plain forward pass (its fused
-attention, no cache), in interleaved rounds ; ablations against 144 of these. A weight that is kept
-as queries and keys has still to be made: "made and read" makes every one, and reads them all,
-whoever kept them. Loading and memory are measured in processes of their own. Ratios are of
-processor time, wall time stands in the JSON.
+it from there, all in one process. One thread, processor time over that of transformers' own plain
+forward pass (its fused attention, no cache), in interleaved rounds; ablations against 144 of these.
+A weight that is kept as queries and keys has still to be made: "made and read" makes every one, and
+reads them all, whoever kept them. Loading and memory are measured in processes of their own.
 """
 
 import argparse
 import ctypes
 import gc
-import importlib.metadata
+import importlib
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -28,13 +25,14 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from timing import ratio
+from results import Table, leave_without, measured
+from timing import seconds, timed
 
 os.environ["HF_HUB_OFFLINE"] = os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ["TQDM_DISABLE"] = os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
@@ -45,28 +43,10 @@ GPT2 = ("transformers.models.auto.modeling_auto", "transformers.models.gpt2.mode
 ROUNDS = {128: 9, 512: 5, 2048: 3}
 
 
-class Clock(NamedTuple):
-    """Seconds."""
-
-    wall: float
-    processor: float
-
-    @classmethod
-    def now(cls) -> "Clock":
-        """Read both clocks."""
-        return cls(time.perf_counter(), time.process_time())
-
-    def __sub__(self, other: "Clock") -> "Clock":
-        return Clock(self.wall - other.wall, self.processor - other.processor)
-
-    def __add__(self, other: "Clock") -> "Clock":  # type: ignore[override]
-        return Clock(self.wall + other.wall, self.processor + other.processor)
-
-
 class Transformers:
     """transformers as it comes: fused attention, nothing to be seen."""
 
-    name, attention, needs = "transformers", "sdpa", GPT2
+    name, attention, needs = "plain pass", "sdpa", GPT2
 
     def __init__(self, folder: Path) -> None:
         from transformers import AutoModelForCausalLM
@@ -103,7 +83,7 @@ class Transformers:
 class Batched(Transformers):
     """transformers with a hook, twelve heads in a batch, the last position's logits alone."""
 
-    name = "transformers, batches, last logits"
+    name = "transformers, batched hooks"
 
     def ablate(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
         """All these heads in one pass."""
@@ -113,7 +93,7 @@ class Batched(Transformers):
 class OutputAttentions(Transformers):
     """transformers with `output_attentions=True`, which open attention alone gives."""
 
-    name, attention = "transformers, output_attentions", "eager"
+    name, attention = "transformers", "eager"
 
     def record_all(self, ids: Tensor) -> list[Tensor]:
         """Return every layer's weights."""
@@ -171,7 +151,7 @@ class FromLayer(TransformerLens):
     """TransformerLens, going on from the residual stream before the layer, twelve heads in a
     batch."""
 
-    name = "TransformerLens, start_at_layer, batches"
+    name = "TransformerLens, start_at_layer"
 
     def ablate(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
         """All these heads in one pass."""
@@ -237,6 +217,36 @@ class Nnsight:
         return torch.cat(found)
 
 
+class InterpEngine:
+    """interp-engine's eager backend; it steers along directions, and takes no head out."""
+
+    name, needs = "interp-engine", (*GPT2, "interp_engine")
+
+    def __init__(self, folder: Path) -> None:
+        from interp_engine import load_model
+
+        self.model = load_model(str(folder), backend="eager")
+
+    def plain(self, ids: Tensor) -> Tensor:
+        """One forward pass: the logits."""
+        return self.model.hf_model(ids, use_cache=False).logits
+
+    def _captured(self, ids: Tensor, layers: list[int]) -> list[Tensor]:
+        from interp_engine import capture
+
+        points = [f"attn_probs.{layer}" for layer in layers]
+        cache = capture(self.model, ids, points)
+        return [cache[point] for point in points]
+
+    def record_all(self, ids: Tensor) -> list[Tensor]:
+        """Return every layer's weights."""
+        return self._captured(ids, list(range(LAYERS)))
+
+    def record_one(self, ids: Tensor) -> list[Tensor]:
+        """Return one layer's weights."""
+        return self._captured(ids, [ONE])
+
+
 class Attnlab:
     """attnlab."""
 
@@ -280,6 +290,16 @@ class Attnlab:
 
         return self._recorded(ids, "layers.*.attention.weights", Summarize(TILES, TOP))
 
+    def ablate(self, ids: Tensor, layer: int, heads: list[int]) -> Tensor:
+        """One pass for each head under an edit, its certificate included."""
+        from attnlab import ZeroHead, edit
+
+        found = []
+        for head in heads:
+            with edit(self.model, ZeroHead(layer=layer, head=head)):
+                found.append(self.model(ids)[:, -1])
+        return torch.cat(found)
+
     def ablations(self, ids: Tensor) -> Tensor:
         """Knock out every head: the logit of the answer, (head,)."""
         from attnlab import ablate
@@ -301,9 +321,8 @@ class Faster(Attnlab):
         self._asked.enter_context(faster_products(self.model))
 
 
-PEERS = (OutputAttentions, TransformerLens, Nnsight)
+PEERS = (OutputAttentions, TransformerLens, Nnsight, InterpEngine)
 LOOKERS = (*PEERS, Attnlab, Faster)
-BY_NAME = {each.name: each for each in (Transformers, Batched, *LOOKERS, FromLayer)}
 
 
 def read(kept: Any) -> float:
@@ -346,212 +365,187 @@ def summaries(contestant: Any, ids: Tensor) -> object:
     return [summaries_of(weights) for weights in contestant.record_all(ids)]
 
 
-LOOKING = ("record_all", "record_all made", "record_one", "summaries")
+LOOKING = {
+    "record_all made": "made and read",
+    "record_one": "one layer",
+    "summaries": "summaries",
+}
 
 
-def one_round(contestant: Any, ids: Tensor) -> dict[str, Clock]:
-    """Do all tasks of looking once; what stands on weights that were just recorded is counted with
-    their recording."""
-    start = Clock.now()
-    kept = contestant.record_all(ids)
-    found = {"record_all": Clock.now() - start}
-    start = Clock.now()
-    read(kept)
-    found["record_all made"] = found["record_all"] + (Clock.now() - start)
-    start = Clock.now()
+def one_round(contestant: Any, ids: Tensor, *, is_whole: bool) -> dict[str, float]:
+    """Do the tasks of looking once, in seconds; what stands on weights that were just recorded is
+    counted with their recording."""
+    kept, taken = timed(contestant.record_all, ids)
+    found = {"all weights": taken}
+    if not is_whole:
+        return found
+    found["made and read"] = found["all weights"] + seconds(read, kept)
     if hasattr(contestant, "summaries"):
-        contestant.summaries(ids)
-        found["summaries"] = Clock.now() - start
+        found["summaries"] = seconds(contestant.summaries, ids)
     else:
-        for weights in kept:
-            summaries_of(weights)
-        found["summaries"] = found["record_all"] + (Clock.now() - start)
+        found["summaries"] = found["all weights"] + seconds(list, map(summaries_of, kept))
     del kept
-    start = Clock.now()
-    contestant.record_one(ids)
-    found["record_one"] = Clock.now() - start
+    found["one layer"] = seconds(contestant.record_one, ids)
     return found
 
 
-def compare_looking(folder: Path, lengths: list[int], rounds: int | None) -> list[dict[str, Any]]:
+def in_turn(names: list[str], number: int) -> list[str]:
+    """Order the contestants of a round: turned by one, and there and back."""
+    first = number // 2 % len(names)
+    order = [*names[first:], *names[:first]]
+    return order[:: 1 if number % 2 == 0 else -1]
+
+
+def compare_looking(
+    folder: Path, lengths: list[int], rounds: int | None, table: Table, *, is_whole: bool
+) -> None:
     """Time looking against the plain forward pass, and hold what is found to be the same."""
-    plain, lookers, rows = Transformers(folder), [kind(folder) for kind in LOOKERS], []
+    plain, lookers = Transformers(folder), {kind.name: kind(folder) for kind in LOOKERS}
     for length in lengths:
         ids = _ids(length)
         if length <= 512:
-            _check_same(lookers, ids)
+            _check_same(list(lookers.values()), ids)
         reference = plain.plain(ids)
-        for each in lookers:
-            apart = float((each.plain(ids) - reference).abs().max())
-            rows.append(
-                {"task": "logits apart", "tokens": length, "who": each.name, "apart": apart}
-            )
-            print(
-                f"logits of {each.name}: {apart:.1e} from the plain ones, {length} tokens",
-                flush=True,
-            )
-        times: dict[tuple[str, str], list[Clock]] = {}
+        apart = float((lookers[Attnlab.name].plain(ids) - reference).abs().max())
+        times: dict[str, dict[str, list[float]]] = {}
         for number in range(rounds or ROUNDS[length]):
-            order = [plain, *lookers]
-            order = order[number % len(order) :] + order[: number % len(order)]
-            for each in order[:: 1 if number % 2 == 0 else -1]:
-                start = Clock.now()
-                if each is plain:
-                    plain.plain(ids)
-                    times.setdefault((plain.name, "plain"), []).append(Clock.now() - start)
-                    continue
-                for what, taken in one_round(each, ids).items():
-                    times.setdefault((each.name, what), []).append(taken)
-        for what in LOOKING:
-            for each in lookers:
-                own = _figures(times[each.name, what], times[plain.name, "plain"])
-                rows.append({"task": what, "tokens": length, "who": each.name} | own)
-                _say(rows[-1])
-        least, _, most = (
-            sorted(one.processor for one in times[plain.name, "plain"])[at] for at in (0, 0, -1)
-        )
-        print(
-            f"plain forward, {length} tokens: {least:.3f} to {most:.3f} s of processor time",
-            flush=True,
-        )
-    return rows
+            for name in in_turn([plain.name, *lookers], number):
+                if name == plain.name:
+                    taken = dict.fromkeys(
+                        ("all weights", *LOOKING.values()), seconds(plain.plain, ids)
+                    )
+                else:
+                    taken = one_round(lookers[name], ids, is_whole=is_whole)
+                for task, each in taken.items():
+                    times.setdefault(task, {}).setdefault(name, []).append(each)
+        for task in LOOKING.values() if is_whole else ["all weights"]:
+            values = {name: times[task][name] for name in (plain.name, *lookers)}
+            note = f"logits {apart:.0e} from the plain ones" if apart else "logits: every bit"
+            table.add(f"{task}, {length:,} tokens", values, note=note)
 
 
-def compare_knock_outs(folder: Path, length: int, rounds: int) -> list[dict[str, Any]]:
-    """Time 144 ablations against 144 plain passes; peers' are of one head in each layer, counted
-    twelve times."""
-    ids, ours, faster_ours = _ids(length), Attnlab(folder), Faster(folder)
-    names = [
-        "plain",
-        Transformers.name,
-        Batched.name,
-        TransformerLens.name,
-        FromLayer.name,
-        Nnsight.name,
-    ]
-    models = {name: BY_NAME.get(name, Transformers)(folder) for name in names}
-    answer, places = int(models["plain"].plain(ids)[0, -1].argmax()), range(LAYERS)
+def compare_head(folder: Path, lengths: list[int], rounds: int | None, table: Table) -> None:
+    """Time a pass with one head taken out against the plain pass."""
+    kinds = (Transformers, TransformerLens, Nnsight, Attnlab, Faster)
+    models = {kind.name: kind(folder) for kind in kinds}
+    hooked = models[Transformers.name]
+    for length in lengths:
+        ids = _ids(length)
+        expected = hooked.hooked(ids, ONE, [3])
+        calls: dict[str, Callable[[], Any]] = {
+            name: partial(each.ablate, ids, ONE, [3]) for name, each in models.items()
+        }
+        calls["transformers, a hook"] = calls.pop(Transformers.name)
+        for name, call in calls.items():
+            assert torch.allclose(call(), expected, atol=2e-3), name
+        calls = {hooked.name: partial(hooked.plain, ids), **calls}
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for number in range(rounds or ROUNDS[length]):
+            for name in in_turn(list(calls), number):
+                times[name].append(seconds(calls[name]))
+        table.add(f"{length:,} tokens", times)
 
-    def peers(name: str) -> Tensor:
-        own = models[name]
-        if name in (Batched.name, FromLayer.name):
-            return torch.cat(
-                [own.ablate(ids, layer, list(range(HEADS)))[:, answer] for layer in places]
-            )
-        return torch.cat([own.ablate(ids, layer, [layer % HEADS])[:, answer] for layer in places])
 
-    calls: dict[str, Callable[[], object]] = {
-        name: lambda name=name: peers(name) for name in names[1:]
-    }
-    calls["plain"] = lambda: [models["plain"].plain(ids) for _ in places]
-    calls[ours.name] = lambda: ours.ablations(ids)
-    calls[faster_ours.name] = lambda: faster_ours.ablations(ids)
-    expected, sample = peers(Batched.name), [layer * HEADS + layer % HEADS for layer in places]
-    for name in names[1:]:
-        found = peers(name)
-        assert torch.allclose(
-            found, expected if len(found) > LAYERS else expected[sample], atol=2e-3
-        ), name
-    apart = float((ours.ablations(ids) - expected).abs().max())
+def compare_ablations(folder: Path, length: int, rounds: int, table: Table) -> None:
+    """Time 144 ablations against 144 plain passes.
+
+    Passes of one cost are counted by a sample: one head of each layer twelve times; batches of a
+    layer's heads in every third layer, three times."""
+    ids, ours = _ids(length), {kind.name: kind(folder) for kind in (Attnlab, Faster)}
+    singles = {kind.name: kind(folder) for kind in (TransformerLens, Nnsight)}
+    plain = Transformers(folder)
+    singles["transformers, a hook"] = plain
+    batches = {kind.name: kind(folder) for kind in (Batched, FromLayer)}
+    answer = int(plain.plain(ids)[0, -1].argmax())
+
+    def of_singles(model: Any) -> Tensor:
+        return torch.cat([model.ablate(ids, n, [n % HEADS])[:, answer] for n in range(LAYERS)])
+
+    def of_batches(model: Any, layers: range) -> Tensor:
+        model._of = None
+        return torch.cat([model.ablate(ids, n, list(range(HEADS)))[:, answer] for n in layers])
+
+    expected = of_batches(batches[Batched.name], range(LAYERS))
+    sample = [layer * HEADS + layer % HEADS for layer in range(LAYERS)]
+    for name, model in singles.items():
+        assert torch.allclose(of_singles(model), expected[sample], atol=2e-3), name
+    found = of_batches(batches[FromLayer.name], range(LAYERS))
+    assert torch.allclose(found, expected, atol=2e-3), FromLayer.name
+    apart = max(float((each.ablations(ids) - expected).abs().max()) for each in ours.values())
     assert apart < 2e-3, f"our ablations are {apart} from a hook's"
-    whole, order = (Batched.name, FromLayer.name, ours.name, faster_ours.name), list(calls)
-    times: dict[str, list[Clock]] = {name: [] for name in order}
+    calls: dict[str, tuple[int, Callable[[], object]]] = {
+        plain.name: (HEADS, lambda: [plain.plain(ids) for _ in range(LAYERS)])
+    }
+    for name, model in singles.items():
+        calls[name] = (HEADS, lambda model=model: of_singles(model))
+    for name, model in batches.items():
+        calls[name] = (3, lambda model=model: of_batches(model, range(1, LAYERS, 3)))
+    for name, model in ours.items():
+        calls[name] = (1, lambda model=model: model.ablations(ids))
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for number in range(rounds):
-        for name in order[:: 1 if number % 2 == 0 else -1]:
-            start = Clock.now()
-            calls[name]()
-            taken = Clock.now() - start
-            times[name].append(
-                taken if name in whole else Clock(*(HEADS * seconds for seconds in taken))
-            )
-    rows = []
-    for name in calls:
-        faster = ratio(*([one.processor for one in times[each]] for each in ("plain", name)))
-        rows.append(
-            {
-                "task": "144 ablations",
-                "tokens": length,
-                "who": name,
-                "apart": apart if name == ours.name else None,
-            }
-            | _figures(times[name], times["plain"])
-            | {"times_faster": faster._asdict()}
-        )
-        _say(rows[-1])
-        print(f"{'':64}times faster {faster}", flush=True)
-    return rows
+        for name in in_turn(list(calls), number):
+            count, call = calls[name]
+            times[name].append(count * seconds(call))
+    table.add(f"144 heads, {length} tokens", times, note=f"within {apart:.0e} of a hook's")
 
 
-def compare_processes(folder: Path, lengths: list[int], rounds: int) -> list[dict[str, Any]]:
-    """Load in fresh processes, imports apart, and measure the most that each task held above the
-    loaded model."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    kinds = (Transformers, *PEERS, Attnlab, FromLayer, Batched)
+PROCESSES = (Transformers, *PEERS, Attnlab)
+
+
+def in_process(folder: Path, kind: Any, jobs: list[str]) -> dict[str, Any]:
+    """Load in a fresh process, and do the tasks there."""
+    command = [sys.executable, __file__, "--folder", str(folder), "--measure", kind.name, *jobs]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def compare_load(folder: Path, rounds: int, table: Table) -> None:
+    """Load in fresh processes, imports left out."""
+    times: dict[str, list[float]] = {kind.name: [] for kind in PROCESSES}
+    kinds = {kind.name: kind for kind in PROCESSES}
     for number in range(rounds):
-        for kind in kinds[:5] if number else kinds:
-            jobs = (
-                []
-                if number
-                else [f"{what}:{length}" for length in lengths for what in _jobs(kind, length)]
-            )
-            command = [
-                sys.executable,
-                __file__,
-                "--folder",
-                str(folder),
-                "--measure",
-                kind.name,
-                *jobs,
-            ]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise SystemExit(f"{kind.name}:\n{done.stderr[-2000:]}")
-            found.setdefault(kind.name, []).append(json.loads(done.stdout.splitlines()[-1]))
-            print(f"{kind.name:38} {found[kind.name][-1]}", flush=True)
-    rows: list[dict[str, Any]] = []
-    for name, each in found.items():
-        loads = [one["load"] for one in each]
-        middle = {what: sorted(load[what] for load in loads)[len(loads) // 2] for what in loads[0]}
-        rows.append({"task": "load", "who": name, "rounds": loads} | middle)
-        for job, mib in each[0]["memory"].items():
-            what, _, length = job.partition(":")
-            rows.append({"task": what, "tokens": int(length), "who": name, "mib": mib})
-    return rows
+        for name in in_turn(list(kinds), number):
+            times[name].append(in_process(folder, kinds[name], [])["load"]["processor"])
+    table.add("load", times)
 
 
-def _jobs(kind: type, length: int) -> list[str]:
-    if kind is Transformers:
-        return ["plain"] + ["ablate"] * (length == 128)
-    if kind in (FromLayer, Batched):
-        return ["ablate"] * (length == 128)
-    return [*LOOKING] + [("ablations" if kind is Attnlab else "ablate")] * (length == 128)
+def compare_memory(folder: Path, lengths: list[int], table: Table) -> None:
+    """Measure the most that each task held above the loaded model, each once."""
+    tasks = {"record_all": "all weights", **LOOKING}
+    jobs = [f"{job}:{length}" for length in lengths for job in tasks]
+    found: dict[str, dict[str, float]] = {}
+    for kind in PROCESSES:
+        asked = [f"plain:{length}" for length in lengths] if kind is Transformers else jobs
+        found[kind.name] = in_process(folder, kind, asked)["memory"]
+    for job in jobs:
+        task, _, length = job.partition(":")
+        values = {Transformers.name: [found[Transformers.name][f"plain:{length}"]]}
+        values |= {kind.name: [found[kind.name][job]] for kind in PROCESSES[1:]}
+        table.add(f"{tasks[task]}, {int(length):,} tokens", values, unit="MiB")
 
 
 def measure(folder: Path, name: str, jobs: list[str]) -> dict[str, Any]:
     """Load in this process, and do every task in a child of it: seconds, and the most memory above
     the loaded model."""
-    start = time.process_time()
-    for module in BY_NAME[name].needs:
+    kind = next(kind for kind in PROCESSES if kind.name == name)
+    for module in kind.needs:
         importlib.import_module(module)
-    load = {"imports": time.process_time() - start}
-    before, clock = _forgotten(), Clock.now()
-    contestant = BY_NAME[name](folder)
-    taken = Clock.now() - clock
-    # transformers maps the file: weights come in, and count, when they are first read.
-    load |= {"processor": taken.processor, "wall": taken.wall, "mib": _resident("VmHWM") - before}
-    return {
-        "load": load,
-        "memory": {job: _in_child(lambda job=job: _held_in(contestant, job)) for job in jobs},
-    }
+    start = time.process_time()
+    contestant = kind(folder)
+    load = {"processor": time.process_time() - start}
+    memory = {job: _in_child(lambda job=job: _held_in(contestant, job)) for job in jobs}
+    return {"load": load, "memory": memory}
 
 
 def _held_in(contestant: Any, job: str) -> float:
     what, _, length = job.partition(":")
     ids, warm = _ids(int(length)), _ids(16)
-    heads = list(range(HEADS)) if type(contestant) in (FromLayer, Batched) else [0]
     contestant.plain(warm)
     tasks: dict[str, Callable[[], object]] = {
-        "ablate": lambda: contestant.ablate(ids, 0, heads),  # one pass is as large as all
         "record_all made": lambda: read(contestant.record_all(ids)),
         "summaries": lambda: summaries(contestant, ids),
     }
@@ -595,27 +589,6 @@ def _check_same(lookers: list[Any], ids: Tensor) -> None:
             )
 
 
-def _figures(times: list[Clock], plain: list[Clock]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for kind in ("processor", "wall"):
-        own, reference = ([getattr(each, kind) for each in some] for some in (times, plain))
-        found |= {
-            kind: ratio(own, reference)._asdict(),
-            f"{kind}_seconds": sorted(own)[len(own) // 2],
-        }
-    return found
-
-
-def _say(row: dict[str, Any]) -> None:
-    of = row["processor"]
-    print(
-        f"{row['task']:16} {row['tokens']:5} tokens  {row['who']:38} "
-        f"{row['processor_seconds']:8.3f} s   {of['median']:.3f} [{of['low']:.3f}, "
-        f"{of['high']:.3f}]   wall {row['wall']['median']:.3f}",
-        flush=True,
-    )
-
-
 def _ids(length: int) -> Tensor:
     return torch.randint(50_257, (1, length), generator=torch.Generator().manual_seed(0))
 
@@ -647,21 +620,57 @@ def _make(folder: Path) -> None:
         GPT2LMHeadModel(GPT2Config(n_positions=2048)).save_pretrained(folder)
 
 
+PARTS = {
+    "weights": "all weights recorded: time over the plain pass",
+    "looking": "made and read, one layer, summaries: time over the plain pass",
+    "head": "a pass with one head taken out: time over the plain pass",
+    "ablations": "144 heads taken out one by one: times as fast as 144 plain passes",
+    "load": "loading from a folder, without imports",
+    "memory": "the most memory above the loaded model",
+}
+PACKAGES = ("transformers", "transformer-lens", "nnsight", "interp-engine")
+
+
+def run_part(part: str, folder: Path, lengths: list[int], rounds: int | None, keep: bool) -> None:
+    """Measure one table."""
+    reference = None if part in ("load", "memory") else Transformers.name
+    peers = [OutputAttentions.name, *(kind.name for kind in PEERS[1:])]
+    with measured(
+        "pretrained",
+        part,
+        PARTS[part],
+        packages=PACKAGES,
+        keep=keep,
+        ours=[Attnlab.name, Faster.name],
+        reference=reference,
+        peers=[] if reference else peers,
+        better="higher" if part == "ablations" else "lower",
+        rounds=rounds or {"ablations": 3, "load": 3, "memory": 1}.get(part, ROUNDS[lengths[-1]]),
+    ) as table:
+        if part in ("weights", "looking"):
+            compare_looking(folder, lengths, rounds, table, is_whole=part == "looking")
+        elif part == "head":
+            compare_head(folder, lengths, rounds, table)
+        elif part == "ablations":
+            compare_ablations(folder, 128, rounds or 3, table)
+        elif part == "load":
+            compare_load(folder, rounds or 3, table)
+        else:
+            compare_memory(folder, lengths, table)
+
+
 def main() -> None:
-    """Read the arguments, measure, print."""
+    """Read the arguments, measure, write the results."""
     parser = argparse.ArgumentParser(
         description="A pretrained model looked into, by attnlab and by others."
     )
-    parser.add_argument("--parts", default="looking,ablations,processes")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--lengths", type=int, nargs="+", default=[128, 512, 2048])
     parser.add_argument("--rounds", type=int, help="rounds of every contest (default: by length)")
-    parser.add_argument("--quick", action="store_true", help="128 tokens, few rounds")
     parser.add_argument(
-        "--folder",
-        type=Path,
-        help="where the model is, or is to be made (default: a scratch folder)",
+        "--quick", action="store_true", help="128 tokens, one round; nothing is written"
     )
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -670,27 +679,13 @@ def main() -> None:
         with torch.no_grad():
             print(json.dumps(measure(options.folder, name, jobs)))
         return
-    parts = options.parts.split(",")
-    lengths, rounds = ([128], 3) if options.quick else (options.lengths, options.rounds)
-    versions = {
-        each: importlib.metadata.version(each)
-        for each in ("transformers", "transformer-lens", "nnsight")
-    }
-    versions = {"torch": torch.__version__, **versions}
-    print(platform.machine(), versions, "one thread", flush=True)
+    leave_without("transformer_lens", "nnsight", "interp_engine")
+    lengths, rounds = ([128], 1) if options.quick else (options.lengths, options.rounds)
     with tempfile.TemporaryDirectory() as scratch, torch.no_grad():
-        folder = options.folder or Path(scratch) / "gpt2"
-        if not (folder / "config.json").exists():
-            _make(folder)
-        rows: list[dict[str, Any]] = []
-        if "looking" in parts:
-            rows += compare_looking(folder, lengths, rounds)
-        if "ablations" in parts:
-            rows += compare_knock_outs(folder, 128, rounds or 2)
-        if "processes" in parts:
-            rows += compare_processes(folder, lengths, 3)
-    if options.json:
-        options.json.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
+        folder = Path(scratch) / "gpt2"
+        _make(folder)
+        for part in options.parts:
+            run_part(part, folder, lengths, rounds, not options.quick)
 
 
 if __name__ == "__main__":

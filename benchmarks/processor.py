@@ -14,12 +14,15 @@ import shutil
 import statistics
 import subprocess
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from attnlab.parts.linear import linear, matrix_path_probe, use_matrix_path
-from timing import interleaved, ratio
+from attnlab.parts.linear import MatrixPath, linear, use_matrix_path
+from results import measured
+from timing import interleaved
 
 SHAPES = (  # (rows, in, out)
     (512, 64, 256),
@@ -62,47 +65,48 @@ def measured_peak(width: int) -> float | None:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, and write the result."""
     parser = argparse.ArgumentParser(description="The processor's peak, and the two matrix paths.")
     parser.add_argument("--rounds", type=int, default=25)
     options = parser.parse_args()
     torch.set_num_threads(1)
     peaks = {name: measured_peak(width) for name, width in (("AVX2", 8), ("AVX-512", 16))}
-    for name, peak in peaks.items():
-        print(
-            f"peak of one core, {name}: "
-            + ("not measured" if peak is None else f"{peak:.0f} GFLOP/s")
-        )
-    highest = max((peak for peak in peaks.values() if peak is not None), default=None)
-    print(f"probe of parts/linear.py: {matrix_path_probe()}")
-    print(
-        "rows    in   out   default GF/s   oneDNN GF/s   of the peak       time, oneDNN / default"
-    )
-    for rows, inputs, outputs in SHAPES:
-        x, weight, bias = (
-            torch.randn(rows, inputs),
-            torch.randn(outputs, inputs),
-            torch.randn(outputs),
-        )
+    known = {name: peak for name, peak in peaks.items() if peak is not None}
+    said = ", ".join(f"{peak:.0f} GFLOP/s with {name}" for name, peak in known.items())
+    with measured(
+        "processor",
+        "products",
+        "products of our models' shapes by both matrix paths of `parts/linear.py`",
+        ours=["oneDNN"],
+        reference="default (MKL)",
+        rounds=options.rounds,
+        limit=f"one core's measured peak, {said}" if known else "",
+    ) as table:
+        for rows, inputs, outputs in SHAPES:
+            calls = _products(rows, inputs, outputs)
+            times = interleaved(calls, rounds=options.rounds)
+            microseconds = {
+                name: [1e6 * second for second in found.processor] for name, found in times.items()
+            }
+            note = ""
+            if known:
+                rates = [
+                    2e-9 * rows * inputs * outputs / statistics.median(found.processor)
+                    for found in times.values()
+                ]
+                shares = [f"{rate / max(known.values()):.0%}" for rate in rates]
+                note = f"{' and '.join(shares)} of the peak"
+            table.add(f"{rows} x {inputs} x {outputs}", microseconds, unit="µs", note=note)
 
-        def product(
-            path: str, x: torch.Tensor = x, weight: torch.Tensor = weight, bias: torch.Tensor = bias
-        ) -> None:
-            with torch.no_grad(), use_matrix_path(path):  # type: ignore[arg-type]
-                linear(x, weight, bias)
 
-        times = interleaved(
-            {"default": lambda p=product: p("default"), "onednn": lambda p=product: p("onednn")},
-            rounds=options.rounds,
-        )
-        flops = 2e-9 * rows * inputs * outputs
-        rates = [flops / statistics.median(times[path].processor) for path in ("default", "onednn")]
-        shares = "" if highest is None else " ".join(f"{rate / highest:5.0%}" for rate in rates)
-        by_time = ratio(times["onednn"].processor, times["default"].processor)
-        print(
-            f"{rows:4} {inputs:5} {outputs:5}   {rates[0]:12.0f}   {rates[1]:11.0f}   "
-            f"{shares:14}    {by_time}"
-        )
+def _products(rows: int, inputs: int, outputs: int) -> dict[str, Callable[[], object]]:
+    x, weight, bias = torch.randn(rows, inputs), torch.randn(outputs, inputs), torch.randn(outputs)
+
+    def product(path: MatrixPath) -> None:
+        with torch.no_grad(), use_matrix_path(path):
+            linear(x, weight, bias)
+
+    return {"default (MKL)": partial(product, "default"), "oneDNN": partial(product, "onednn")}
 
 
 if __name__ == "__main__":

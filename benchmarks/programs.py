@@ -9,14 +9,12 @@ inputs of up to 16 brackets, `hist` on all 488,280 of up to 8 of 5 letters. Medi
 
 import argparse
 import statistics
-import time
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from attnlab.programs import compile_program, library, prove_program
-from attnlab.programs.language import Program
+from results import measured
+from timing import seconds, timed
 
 LETTERS = "abc"
 LIBRARY = [
@@ -40,44 +38,31 @@ LIBRARY = [
 ]  # fmt: skip
 
 
-def seconds(work: Callable[[], Any], rounds: int) -> list[float]:
-    """Time some work again and again."""
-    found = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - began)
-    return found
-
-
 def main() -> None:
-    """Measure, and print medians."""
+    """Measure, and write the result."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-
-    def once(program: Program) -> float:
-        return statistics.median(seconds(lambda: compile_program(program, 8), rounds))
-
-    compiled = {program.name: once(program) for program in LIBRARY}
-    slowest = max(compiled, key=lambda name: compiled[name])
-    print(
-        f"compile, {len(compiled)} programs   median {statistics.median(compiled.values()):.3f} s, "
-        f"most {compiled[slowest]:.3f} s ({slowest})"
-    )
-    hist = compile_program(library.hist("abcde"), 8)
-    rows = hist.with_bos(torch.randint(0, 5, (10_000, 8)))
-    answer = statistics.median(seconds(lambda: hist.logits(rows), rounds))
-    print(f"10,000 inputs              {answer:.3f} s")
-    for program, longest in ((library.dyck_1(), 16), (library.hist("abcde"), 8)):
-        model = compile_program(program, longest)
-        began = time.perf_counter()
-        proof = prove_program(model, program)
-        took = time.perf_counter() - began
-        assert proof.is_sure, proof
-        print(
-            f"prove {program.name:8} to {longest:2}      {took:.1f} s for {proof.inputs:,} inputs"
-        )
+    torch.set_num_threads(1)
+    what = "compiling, answering, proving"
+    with measured("programs", "programs", what, ours=["attnlab"], rounds=rounds) as table:
+        compiled = {
+            program.name: [seconds(compile_program, program, 8) for _ in range(rounds)]
+            for program in LIBRARY
+        }
+        slowest = max(compiled, key=lambda name: statistics.median(compiled[name]))
+        middle = [statistics.median(round) for round in zip(*compiled.values(), strict=True)]
+        table.add(f"compile, median of {len(compiled)} programs", {"attnlab": middle})
+        table.add(f"compile, the slowest: {slowest}", {"attnlab": compiled[slowest]})
+        hist = compile_program(library.hist("abcde"), 8)
+        rows = hist.with_bos(torch.randint(0, 5, (10_000, 8)))
+        answers = [seconds(hist.logits, rows) for _ in range(rounds)]
+        table.add("10,000 inputs of 8 tokens", {"attnlab": answers})
+        for program, longest in ((library.dyck_1(), 16), (library.hist("abcde"), 8)):
+            model = compile_program(program, longest)
+            proof, took = timed(prove_program, model, program)
+            assert proof.is_sure, proof
+            table.add(f"prove {program.name} on {proof.inputs:,} inputs", {"attnlab": [took]})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What looking costs: hook points without hooks, and all weights of a GPT-2-small shape recorded.
 
-    python benchmarks/recording.py [--quick] [--rounds 15] [--part hooks,weights,memory]
-    [--json FILE]
+    python benchmarks/recording.py [--parts hooks weights memory] [--lengths 128 512 2048]
+    [--rounds 15]
 
 Hooks: our decoder beside the very same decoder with all calls to hook points taken out of its
 source ("bare"), forward and training step; and how many such calls there are, and what one costs.
@@ -14,8 +14,6 @@ import argparse
 import ast
 import importlib
 import inspect
-import json
-import platform
 import subprocess
 import sys
 import threading
@@ -31,9 +29,9 @@ from torch import Tensor, nn
 
 from attnlab.look import record
 from attnlab.models.decoder import Decoder, DecoderConfig
-from attnlab.parts.linear import matrix_path_probe
 from attnlab.sites import SitedModule
-from timing import interleaved, ratio
+from results import Table, measured
+from timing import interleaved
 
 WEIGHTS = "layers.*.attention.weights"
 POINTS = ("visit", "wants", "watch", "announce", "supplied")
@@ -153,7 +151,7 @@ def seconds_of_a_call(part: SitedModule) -> float:
     return min(found)
 
 
-def compare_hook_points(name: str, rounds: int) -> list[dict[str, Any]]:
+def compare_hook_points(name: str, rounds: int, table: Table) -> None:
     """Our decoder beside its bare twin."""
     config, batch = SIZES[name]
     ours, bare = (_seeded(build, config) for build in (Decoder, bare_decoder()))
@@ -163,47 +161,24 @@ def compare_hook_points(name: str, rounds: int) -> list[dict[str, Any]]:
     )
     with torch.no_grad():
         assert torch.equal(ours(tokens), bare(tokens)), "the bare twin computes something else"
-    counts, cost = count_calls(ours, tokens), seconds_of_a_call(ours)
-    rows = []
-    for task in ("forward", "training"):
-        make = _forward if task == "forward" else _training
-        calls = {
-            "ours": make(ours, tokens, targets),
+    calls, cost = sum(count_calls(ours, tokens).values()), seconds_of_a_call(ours)
+    for task, make in (("forward", _forward), ("training", _training)):
+        contestants = {
             "bare": make(bare, tokens, targets),
+            "attnlab": make(ours, tokens, targets),
             # The same once more: what two names of one thing differ by is what this clock can tell.
             "bare again": make(bare, tokens, targets),
         }
-        times = interleaved(calls, rounds=rounds, least_seconds=0.05)
-        wall = ratio(times["ours"].wall, times["bare"].wall)
-        processor = ratio(times["ours"].processor, times["bare"].processor)
-        again = ratio(times["bare again"].processor, times["bare"].processor)
-        bare_seconds = sorted(times["bare"].processor)[rounds // 2]
-        share = sum(counts.values()) * cost / bare_seconds
-        rows.append(
-            {
-                "size": name,
-                "task": task,
-                "calls": counts,
-                "nanoseconds_a_call": 1e9 * cost,
-                "counted_share": share,
-            }
-            | {
-                "bare_milliseconds": 1e3 * bare_seconds,
-                "wall": wall,
-                "processor": processor,
-                "again": again,
-            }
-        )
-        print(
-            f"{name:7} {task:9} {1e3 * bare_seconds:9.3f} ms   {wall!s:22}  {processor!s:22}  "
-            f"{again!s:22}  {sum(counts.values())} calls of {1e9 * cost:.0f} ns = "
-            f"{100 * share:.2f} %",
-            flush=True,
-        )
-    return rows
+        times = interleaved(contestants, rounds=rounds, least_seconds=0.05)
+        milliseconds = {
+            each: [1e3 * second for second in found.processor] for each, found in times.items()
+        }
+        share = calls * cost / sorted(times["bare"].processor)[rounds // 2]
+        note = f"{calls} calls of {1e9 * cost:.0f} ns: {share:.2%}"
+        table.add(f"{name}, {task}", milliseconds, unit="ms", note=note)
 
 
-def compare_weights(length: int, rounds: int) -> dict[str, Any]:
+def compare_weights(length: int, rounds: int, table: Table) -> None:
     """The plain forward pass beside the one that records all weights."""
     model = _seeded(Decoder, GPT2)
     tokens = torch.randint(0, 64, (1, length), generator=torch.Generator().manual_seed(0))
@@ -217,22 +192,9 @@ def compare_weights(length: int, rounds: int) -> dict[str, Any]:
         with record(model, WEIGHTS):
             return model(tokens)
 
-    times = interleaved({"plain": plain, "recorded": recorded, "plain again": plain}, rounds=rounds)
-    wall = ratio(times["recorded"].wall, times["plain"].wall)
-    processor = ratio(times["recorded"].processor, times["plain"].processor)
-    again = ratio(times["plain again"].processor, times["plain"].processor)
-    seconds = sorted(times["plain"].wall)[rounds // 2]
-    print(
-        f"{length:5} tokens {1e3 * seconds:9.1f} ms   {wall!s:22}  {processor!s:22}  {again!s:22}",
-        flush=True,
-    )
-    return {
-        "tokens": length,
-        "plain_seconds": seconds,
-        "wall": wall,
-        "processor": processor,
-        "again": again,
-    }
+    contestants = {"plain pass": plain, "attnlab": recorded, "plain again": plain}
+    times = interleaved(contestants, rounds=rounds)
+    table.add(f"{length:,} tokens", {name: found.processor for name, found in times.items()})
 
 
 def measure_memory(length: int, how: str) -> int:
@@ -255,38 +217,25 @@ def measure_memory(length: int, how: str) -> int:
     return _most_held(lambda: run(tokens))
 
 
-def compare_memory(length: int, rounds: int) -> dict[str, Any]:
-    """Plain and recorded, each several times in fresh processes; the medians."""
-    found: dict[str, list[int]] = {"plain": [], "recorded": []}
+def compare_memory(length: int, rounds: int, table: Table) -> None:
+    """Plain and recorded, each several times in fresh processes."""
+    found: dict[str, list[float]] = {"plain pass": [], "attnlab": []}
     for _ in range(rounds):
-        for how, sizes in found.items():
-            done = subprocess.run(
-                [sys.executable, __file__, "--measure", f"{length},{how}"],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            sizes.append(int(done.stdout))
-    middle = {how: sorted(sizes)[rounds // 2] / 2**20 for how, sizes in found.items()}
-    extra = middle["recorded"] - middle["plain"]
-    print(
-        f"{length:5} tokens: plain {middle['plain']:.0f} MiB, recorded "
-        f"{middle['recorded']:.0f} MiB: {extra:+.0f} MiB"
-    )
-    return {"tokens": length, **middle, "extra_mebibytes": extra}
+        for name, sizes in found.items():
+            how = "plain" if name == "plain pass" else "recorded"
+            command = [sys.executable, __file__, "--measure", f"{length},{how}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            sizes.append(int(done.stdout) / 2**20)
+    table.add(f"{length:,} tokens", found, unit="MiB")
 
 
 def main() -> None:
-    """Read the arguments, measure, print."""
+    """Read the arguments, measure, write the results."""
     parser = argparse.ArgumentParser(description="What looking costs.")
-    parser.add_argument(
-        "--part", default="hooks,weights,memory", help="some of hooks,weights,memory"
-    )
+    parts = ["hooks", "weights", "memory"]
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    parser.add_argument("--lengths", type=int, nargs="+", default=list(ROUNDS))
     parser.add_argument("--rounds", type=int, help="rounds of every contest (default: by size)")
-    parser.add_argument(
-        "--quick", action="store_true", help="tiny and small, 128 and 512 tokens, few rounds"
-    )
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -294,32 +243,28 @@ def main() -> None:
         length, how = options.measure.split(",")
         print(measure_memory(int(length), how))
         return
-    if unknown := set(options.part.split(",")) - {"hooks", "weights", "memory"}:
-        parser.error(
-            f"unknown parts: {', '.join(sorted(unknown))}; known are hooks, weights, memory."
-        )
-    print(
-        f"{platform.machine()}, torch {torch.__version__}, matrix path: "
-        f"{matrix_path_probe()}, one thread"
-    )
-    found: dict[str, Any] = {}
-    columns = f"{'ratio, wall':22}  {'ratio, processor':22}  {'a thing beside itself':22}"
-    if "hooks" in options.part:
-        print(f"{'':17} {'bare':>9}      {columns}")
-        sizes = ["tiny", "small"] if options.quick else list(SIZES)
-        found["hooks"] = [
-            row for name in sizes for row in compare_hook_points(name, options.rounds or 30)
-        ]
-    if "weights" in options.part:
-        print(f"{'':12} {'plain':>9}      {columns}")
-        lengths = [128, 512] if options.quick else list(ROUNDS)
-        found["weights"] = [
-            compare_weights(length, options.rounds or ROUNDS[length]) for length in lengths
-        ]
-    if "memory" in options.part:
-        found["memory"] = [compare_memory(512 if options.quick else 2048, 3)]
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    ours, rounds = ["attnlab"], options.rounds
+    if "hooks" in options.parts:
+        what = "hook points without hooks: time over the same decoder with none"
+        with measured(
+            "recording", "hooks", what, ours=ours, reference="bare", peers=["bare"],
+            rounds=rounds or 30,
+        ) as table:  # fmt: skip
+            for name in SIZES:
+                compare_hook_points(name, rounds or 30, table)
+    if "weights" in options.parts:
+        what = "all weights of our decoder of GPT-2's shape recorded: time over the plain pass"
+        least = min(rounds or ROUNDS[length] for length in options.lengths)
+        with measured(
+            "recording", "weights", what, ours=ours, reference="plain pass", peers=["plain pass"],
+            rounds=least,
+        ) as table:  # fmt: skip
+            for length in options.lengths:
+                compare_weights(length, rounds or ROUNDS[length], table)
+    if "memory" in options.parts:
+        what = "the most memory above the loaded model, all weights recorded"
+        with measured("recording", "memory", what, ours=ours, rounds=3) as table:
+            compare_memory(2048, 3, table)
 
 
 def _point(node: ast.AST) -> str | None:

@@ -103,9 +103,10 @@ class Table:
         """Is ours behind the best peer of this row?"""
         if row.best_peer is None:
             return False
-        ours, theirs = (row.values[name].median for name in (self.ours[0], row.best_peer))
         if row.lead is not None:
             ours, theirs = row.lead.median, 1.0
+        else:
+            ours, theirs = (row.values[name].median for name in (self.ours[0], row.best_peer))
         return ours < theirs if self.better == "higher" else ours > theirs
 
     def is_busy(self) -> bool:

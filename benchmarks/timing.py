@@ -10,9 +10,12 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-__all__ = ["Ratio", "Times", "interleaved", "ratio", "repeats_for", "seconds", "spread"]
+__all__ = ["Ratio", "Times", "interleaved", "ratio", "repeats_for", "seconds", "spread", "timed"]
+
+
+T = TypeVar("T")
 
 
 class Times(NamedTuple):
@@ -58,11 +61,16 @@ def interleaved(
     return times
 
 
-def seconds(call: Callable[[], object]) -> float:
+def seconds(call: Callable[..., object], *arguments: object) -> float:
     """Time one call: seconds of processor time."""
+    return timed(call, *arguments)[1]
+
+
+def timed(call: Callable[..., T], *arguments: object) -> tuple[T, float]:
+    """Return what a call returns, and its seconds of processor time."""
     began = time.process_time()
-    call()
-    return time.process_time() - began
+    value = call(*arguments)
+    return value, time.process_time() - began
 
 
 def ratio(ours: list[float], theirs: list[float]) -> Ratio:
