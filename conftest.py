@@ -122,6 +122,14 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def resting_page(tmp_path_factory) -> Path:
+    """An empty page from disk: where a page waits in the process that opens the next file."""
+    page = tmp_path_factory.mktemp("resting") / "empty.html"
+    page.write_text("<!doctype html><title>Resting</title>")
+    return page
+
+
+@pytest.fixture(scope="session")
 def sorter(tmp_path_factory):
     """The folder of a run whose model sorts, made once for all workers; copy it to change it."""
     from attnlab.cli import main

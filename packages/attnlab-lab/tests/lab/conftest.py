@@ -42,7 +42,9 @@ def free_pages() -> dict[str, list[Any]]:
 
 
 @pytest.fixture
-def open_lab(browser: Any, free_pages: dict[str, list[Any]], playground: Path) -> Iterator[Open]:
+def open_lab(
+    browser: Any, free_pages: dict[str, list[Any]], resting_page: Path, playground: Path
+) -> Iterator[Open]:
     """Open the playground; at the end, no request but its own files, and no complaint.
 
     The page shows fewer pictures of a training unless a test asks for them as `MOVING` does.
@@ -78,7 +80,7 @@ def open_lab(browser: Any, free_pages: dict[str, list[Any]], playground: Path) -
         page.context.set_offline(False)
         for event, listener in listeners.items():
             page.remove_listener(event, listener)
-        page.goto("about:blank")
+        page.goto(resting_page.as_uri())
         free.append(page)
     own = {f"{base}{name}" for base in bases for name in ("index.html", "lab.js", "lab.css")}
     others = [url for url in requests if url.partition("#")[0] not in own]

@@ -22,7 +22,9 @@ def free_pages() -> dict[str, list[Any]]:
 
 
 @pytest.fixture
-def open_html(browser: Any, free_pages: dict[str, list[Any]], tmp_path: Path) -> Iterator[Open]:
+def open_html(
+    browser: Any, free_pages: dict[str, list[Any]], resting_page: Path, tmp_path: Path
+) -> Iterator[Open]:
     """Open a page from disk; at the end, no request but file:// and no complaint of the console."""
     requests: list[str] = []
     complaints: list[str] = []
@@ -60,7 +62,7 @@ def open_html(browser: Any, free_pages: dict[str, list[Any]], tmp_path: Path) ->
         for event, listener in listeners.items():
             page.remove_listener(event, listener)
         page.mouse.move(-1, -1)  # nothing is pointed at
-        page.goto("about:blank")
+        page.goto(resting_page.as_uri())
         free.append(page)
     assert [
         url for url in requests if not url.startswith(("file://", "data:,", "data:image/png;"))

@@ -61,19 +61,26 @@ def share(step):
     return step.probabilities[step.candidates.index(step.choice)]
 
 
+STEPS = """() => {
+  const button = (name) => document.querySelector(`[aria-label="${name}"]`);
+  const back = button("Previous step"), forward = button("Next step");
+  while (!back.disabled) back.click();
+  const told = [];
+  for (;;) {
+    told.push(document.querySelector(".trace-view .said").innerText);
+    if (forward.disabled) return told;
+    forward.click();
+  }
+}"""
+
+
 def picture(live):
     """Step through the living picture, and return each choice with its probability."""
-    frame, found = live.frame, []
-    while frame.get_by_role("button", name="Previous step").is_enabled():
-        frame.get_by_role("button", name="Previous step").click()
-    while True:
-        words = frame.locator(".trace-view .said").inner_text()
+    found = []
+    for words in live.frame.locator(":root").evaluate(STEPS):
         *_, choice, number = re.findall(r"picks (\S+) with probability (\S+)\.$", words)[0]
         found.append((choice, float(number.strip("<>"))))  # ">0.999"
-        forward = frame.get_by_role("button", name="Next step")
-        if forward.is_disabled():
-            return found
-        forward.click()
+    return found
 
 
 def agree(found, trace):
@@ -215,6 +222,7 @@ def test_a_kernel_that_stays_silent_is_told_and_the_last_answer_stays(blank, sor
     live.answer()
     message(live).get_by_text("of 27 inputs").wait_for()
     assert agree(picture(live), attnlab.ask(sorter, live.shown.input).trace())
+    blank.context.close()  # with its clock
 
 
 def test_arrow_keys_in_the_maps_below_step_no_trace(blank, sorter):
@@ -440,6 +448,7 @@ def test_without_a_kernel_the_report_is_as_it_is_in_a_file(blank, sorter, popula
         page.set_content(content)
         page.locator(".stage canvas, .stage svg").first.wait_for()
         words.append(page.locator("body").inner_text())
+        page.close()
     assert words[0] == words[1]
     assert "Ask the model" not in words[0]
 
