@@ -37,20 +37,29 @@ class Answer(NamedTuple):
         return self.out + self.err
 
 
+def environment_of(home: Path) -> dict[str, str]:
+    """Return the environment of the commands of a home."""
+    return {name: os.environ[name] for name in KEPT if name in os.environ} | {
+        "HOME": str(home),
+        "PATH": f"{COMMANDS}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "100",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
 class Home:
-    """A home of its own, and the folder in it where a person works."""
+    """A home of its own, and the folder in it where a person works.
+
+    The figures of a run are named and not painted, which is half of a short run, unless a story
+    says that its home paints them.
+    """
 
     def __init__(self, folder: Path, here: Path, warm: subprocess.Popen[str]) -> None:
         self.folder = folder
         self.here = here
         self.warm = warm
-        self.environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-        self.environment |= {
-            "HOME": str(folder),
-            "PATH": f"{COMMANDS}{os.pathsep}{os.environ['PATH']}",
-            "COLUMNS": "100",
-            "HF_HUB_OFFLINE": "1",
-        }
+        self.environment = environment_of(folder)
+        self.paints = False
 
     def run(self, command: str, *, status: int = 0, typed: str = "") -> Answer:
         """Run a command as it is typed in the folder; it must end with this exit status."""
@@ -86,6 +95,7 @@ class Home:
                 "folder": str(self.here),
                 "environment": self.environment,
                 "files": [str(file) for file in files],
+                "paints": self.paints,
             }
             assert self.warm.stdin is not None
             assert self.warm.stdout is not None
@@ -125,10 +135,11 @@ def home_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def warm() -> Iterator[subprocess.Popen[str]]:
-    """The process whose copies run commands."""
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """The process whose copies run commands; what it loads may look for a home, which is empty."""
     process = subprocess.Popen(
         [sys.executable, Path(__file__).with_name("warm.py")],
+        env=environment_of(tmp_path_factory.mktemp("warm")),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

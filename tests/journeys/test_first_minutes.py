@@ -9,7 +9,10 @@ import pytest
 
 def test_a_first_model_is_trained_shown_asked_and_cut(home, visit):
     home.environment["BROWSER"] = "true"
+    home.paints = True
     answer = home.run("attnlab run sorting")
+    painted = [file.suffix for file in (home.here / "runs/sorting/figures").iterdir()]
+    assert painted.count(".png") == painted.count(".svg") > 0
     assert "3 of 3 claims hold, self-checks: 4 of 4" in answer.out
     assert "27/27" in answer.out
     assert "report   runs/sorting/report.html\n" in answer.out

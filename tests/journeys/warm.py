@@ -1,11 +1,13 @@
 """A Python that has loaded PyTorch and attnlab, and copies itself for each command it reads.
 
-Loading takes two seconds of each process. A copy (a fork) goes on where a new process is when it
+Loading takes seconds of each process. A copy (a fork) goes on where a new process is when it
 has loaded: with the folder, the environment and the files of the command, it runs the program
 as `__main__`, and ends as a process ends. Commands are lines of JSON; the answers are statuses.
 """
 
+import contextlib
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -18,6 +20,19 @@ import torch._dynamo  # which opening a model loads
 
 import attnlab.cli.commands
 import attnlab.experiments.runner  # noqa: F401
+from attnlab.draw import figures
+
+OTHERS = (  # what commands load, where it is installed
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+    "sklearn.feature_extraction.text",
+    "sklearn.linear_model",
+    "torch.fx.experimental.proxy_tensor",
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.gpt2.modeling_gpt2",
+)
+UNPAINTED = b"\0\0\0\0IEND"  # the end of a PNG
 
 
 def next_command() -> dict[str, Any]:
@@ -41,8 +56,13 @@ def become(command: dict[str, Any]) -> None:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.argv = command["words"]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+    if not command["paints"]:
+        figures.to_files = lambda name, _: {f"{name}.{kind}": UNPAINTED for kind in ("png", "svg")}
 
 
+for name in OTHERS:
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
 gc.freeze()
 torch.set_num_threads(1)
 become(next_command())
