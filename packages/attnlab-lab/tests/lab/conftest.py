@@ -114,7 +114,7 @@ def lab(home: Path) -> Iterator[Lab]:
 def window(browser: Any, lab: Lab) -> Iterator[Any]:
     """A browser's window that has opened the lab."""
     viewport = {"width": 1280, "height": 900}
-    made = browser.new_context(viewport=viewport, bypass_csp=True)
+    made = browser.new_context(viewport=viewport, bypass_csp=True, reduced_motion="reduce")
     made.new_page().goto(lab.first_address)  # it stays, so that the processes of the window do
     yield made
     made.close()

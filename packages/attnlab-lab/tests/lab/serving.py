@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -17,14 +18,16 @@ import pytest
 
 from attnlab_lab.server import answer_process
 
-PATIENCE = 120.0  # seconds after which something hangs
+PATIENCE = 240.0  # seconds after which something hangs, on a busy machine
+NO_FIGURES = {"PYTHONPATH": str(Path(__file__).with_name("without_figures"))}
+"""The environment of a Python that has no matplotlib: painting is half of a short run."""
 
 
 class Lab:
     """`attnlab lab` over a folder, at one port, as often as it is started, and a client of it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder, self.environment = folder, environment
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -40,6 +43,7 @@ class Lab:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "attnlab", *words],
                 cwd=self.folder,
+                env=os.environ | self.environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -123,9 +127,9 @@ class Lab:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Lab]:
+def running(folder: Path, **environment: str) -> Iterator[Lab]:
     """Run `attnlab lab` over a folder while the `with` lasts."""
-    lab = Lab(folder)
+    lab = Lab(folder, **environment)
     try:
         lab.start()
         yield lab

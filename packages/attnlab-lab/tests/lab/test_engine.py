@@ -443,6 +443,7 @@ def trained_in_firefox(profile: Path) -> bytes:
                 server.shutdown()
 
 
+@pytest.mark.slow  # Node and Chromium end in these bits by default
 @pytest.mark.skipif(FIREFOX is None, reason="Firefox is not installed")
 def test_a_training_ends_in_the_same_bits_in_firefox(tmp_path):
     assert hashlib.sha256(trained_in_firefox(tmp_path)).hexdigest() == KNOWN_BITS

@@ -6,6 +6,7 @@ The model is MiniLM where `examples/small_models.py minilm` fetched it, otherwis
 import itertools
 import re
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,15 @@ def status(page: Any) -> str:
     return str(page.locator("#status").inner_text())
 
 
+@cache
+def loaded(folder: Path) -> Any:
+    """Load a model once for all that is recorded of it."""
+    return attnlab.load(folder)
+
+
 def recorded(folder: Path, text: str, *changes: Edit, **options: Any) -> tuple[Any, Any]:
     """Record the weights of a text under edits, in Python; return the output, too."""
-    model = attnlab.load(folder)
+    model = loaded(folder)
     arguments, named, _ = attnlab.ask(model, text).passage()
     changed = attnlab.edit(model, *changes) if changes else nullcontext()
     with changed, torch.no_grad(), attnlab.record(model, "*weights", **options) as recording:
@@ -146,7 +153,7 @@ def test_a_click_changes_the_probabilities_of_a_language_model(opened: Any, deco
     _, now = recorded(decoder, TEXT, CutEdge(layer=1, head=2, query=last, key=0))
     rows = page.locator(".shares tbody tr").all_inner_texts()
     shown = {name: (float(a), float(b)) for name, a, b in (row.split("\t") for row in rows)}
-    names = attnlab.load(decoder).vocabulary
+    names = loaded(decoder).vocabulary
     both = [each[0, -1].softmax(-1) for each in (was, now)]
     wanted = {names[id] for each in both for id in each.topk(5).indices.tolist()}
     assert set(shown) == wanted
@@ -297,7 +304,10 @@ def test_a_model_that_needs_the_memory_of_the_others_takes_it(monkeypatch: Any) 
 def part_of(page: Any) -> tuple[str, float]:
     """What the large map says of its last square, and the weight in it."""
     page.locator("canvas.heatmap").nth(ONE_HEAD).focus()
-    press(page, "End", *["PageDown"] * 60)
+    page.keyboard.press("End")
+    for _ in range(60):
+        page.keyboard.press("PageDown")
+    settled(page)
     told = page.locator(".map-reading").nth(ONE_HEAD).inner_text()
     weight = re.search(r": weight ([\d.e−]+)", told)
     assert weight is not None, told

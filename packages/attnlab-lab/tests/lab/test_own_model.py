@@ -10,7 +10,7 @@ import torch
 import attnlab
 from attnlab.models import Decoder, DecoderConfig
 
-from .playing import MOVING, Open, answers, click_cell, dots, edits, enter, rested, trained
+from .playing import Open, answers, click_cell, dots, edits, enter, rested, trained
 
 
 def choose(page: Any, **settings: str) -> None:
@@ -24,7 +24,7 @@ def choose(page: Any, **settings: str) -> None:
 
 
 def test_another_task_and_size_are_trained_at_once_and_kept_in_the_link(open_lab: Open) -> None:
-    page = trained(open_lab(**MOVING))
+    page = trained(open_lab())
     choose(page, task="Reverse", letters="2", heads="3", seed="7")
     page.wait_for_selector("body[data-state=trains]")
     trained(page)

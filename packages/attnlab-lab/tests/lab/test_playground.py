@@ -100,7 +100,7 @@ def test_a_click_cuts_an_edge_and_undo_mends_it(open_lab: Open) -> None:
 
 
 def test_a_second_click_on_a_cut_edge_mends_it(open_lab: Open) -> None:
-    page = rested(open_lab(f"#{AT}", **MOVING))
+    page = rested(open_lab(f"#{AT}"))
     for cuts in (1, 0):
         click_cell(page, 0, 4, 0)
         assert len(edits(page)) == cuts

@@ -20,7 +20,7 @@ from attnlab.edits import CutEdge
 from attnlab.experiments.sweeps import open_sweep
 
 from .playing import answers, click_cell, dots, edits, margin, press, settled, trained, violations
-from .serving import PATIENCE, Lab, opened_room, running
+from .serving import NO_FIGURES, PATIENCE, Lab, opened_room, running
 
 WAIT = PATIENCE * 1000
 
@@ -28,9 +28,15 @@ WAIT = PATIENCE * 1000
 @pytest.fixture(scope="module")
 def runs_lab(window: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab of this file, over a folder that is empty before the first test."""
-    with running(tmp_path_factory.mktemp("runs-room")) as made:
+    with running(tmp_path_factory.mktemp("runs-room"), **NO_FIGURES) as made:
         window.new_page().goto(made.first_address)
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paint no figures of what is typed here either."""
+    monkeypatch.setattr("attnlab.draw.figures.is_available", lambda: False)
 
 
 @pytest.fixture

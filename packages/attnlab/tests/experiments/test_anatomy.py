@@ -32,7 +32,6 @@ from attnlab.parts.heads import MultiHeadAttention
 from attnlab.parts.norms import RMSNorm
 
 TINY = {"draws": 2_000, "seeds": 3, "steps": 200, "longest": 1_024, "repeats": 2}
-LONGEST_COUNTED = 1_024  # longer ones take seconds, and show the same
 CLAIMS = {
     "scaling": [
         "scaled_weights_keep_their_spread", "scaled_weights_do_not_know_the_width",
@@ -93,6 +92,14 @@ def trials():
     return {}
 
 
+def make_narrow(patch):
+    """Make attention and feed-forward part an eighth as wide, and count them on shorter inputs."""
+    patch.setattr(complexity, "_D_MODEL", 64)
+    patch.setattr(complexity, "_D_FF", 256)
+    patch.setattr(complexity, "_EQUAL", 128)
+    patch.setattr(complexity, "_COUNTED", 256)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, no_clock, trials):
     train = two_relations.train_heads
@@ -103,17 +110,13 @@ def whole(tmp_path_factory, no_clock, trials):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(two_relations, "train_heads", kept)
-        patch.setattr(complexity, "_COUNTED", LONGEST_COUNTED)
+        make_narrow(patch)
         return attnlab.run("anatomy", out=tmp_path_factory.mktemp("runs") / "anatomy", **TINY)
 
 
 @pytest.fixture
 def narrow(monkeypatch):
-    """Make attention and feed-forward part an eighth as wide, and count them on shorter inputs."""
-    monkeypatch.setattr(complexity, "_D_MODEL", 64)
-    monkeypatch.setattr(complexity, "_D_FF", 256)
-    monkeypatch.setattr(complexity, "_EQUAL", 128)
-    monkeypatch.setattr(complexity, "_COUNTED", 256)
+    make_narrow(monkeypatch)
 
 
 def cells(table, wanted):

@@ -156,7 +156,7 @@ def test_a_comparison_of_raw_keys_is_caught(again, monkeypatch):
 @pytest.mark.parametrize("is_learned", [False, True])
 def test_heads_trained_together_end_where_each_would_end_alone(is_learned):
     design = design_for("unique")
-    settings = HandmadeConfig(steps=150, learning_rate=0.05).train_config()
+    settings = HandmadeConfig(steps=100, learning_rate=0.05).train_config()
     heads = [cohorts.initial_head(design, is_learned, 0, member).double() for member in range(3)]
     draws = [cohorts.make_draw(design.task, 0, member, torch.float64) for member in range(3)]
     judge = lambda model: Evaluation((0.0,), {})  # noqa: E731
@@ -174,7 +174,7 @@ def test_heads_trained_together_end_where_each_would_end_alone(is_learned):
 def train_alone(head, draw, rate):
     """Train one head as a textbook says, one unpadded sequence a step."""
     optimiser = torch.optim.SGD(head.parameters(), lr=rate)
-    batches = [part for first in (0, 50, 100) for part in zip(*draw(first, 50), strict=True)]
+    batches = [part for first in (0, 50) for part in zip(*draw(first, 50), strict=True)]
     for x, target, share, real in batches:
         output = head(x[real].unsqueeze(0)).output
         counted = share[real].squeeze(-1) > 0
@@ -329,7 +329,7 @@ def test_every_option_works(settings):
     ("rule", "positions"), [("identity", "both"), ("copy_first", "learned"), ("unique", "both")]
 )
 def test_the_heads_of_a_population_are_those_of_runs_with_their_seeds(rule, positions):
-    config = HandmadeConfig(learned=rule, positions=positions, steps=250)
+    config = HandmadeConfig(learned=rule, positions=positions, steps=60)
     learned = workshop.problem([config, config], [3, 4])
     found = train_together(learned.members, learned.loss)
     is_learned = positions == "learned"

@@ -1,0 +1,3 @@
+"""Stands before matplotlib, as if that were not installed."""
+
+raise ImportError("No module named 'matplotlib'")
