@@ -43,7 +43,10 @@ def check_attention_shapes(
     query (..., query, head_width) · key (..., key, head_width) · value (..., key, value_width) ·
     mask broadcasting to (..., query, key).
     """
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
+    tensors = query, key, value
+    if not isinstance(mask, Tensor) and _are_alike(tensors):
+        return
+    for name, tensor in zip(("query", "key", "value"), tensors, strict=True):
         _check_numbers(name, tensor)
     if query.shape[-1] != key.shape[-1]:
         raise WrongUsage(
@@ -75,6 +78,16 @@ def check_attention_shapes(
             raise WrongUsage(f"the leading axes must broadcast together; got {shapes}.") from None
     if isinstance(mask, Tensor):
         _check_mask(mask, (*leading, query.shape[-2], key.shape[-2]))
+
+
+def _are_alike(tensors: tuple[Tensor, Tensor, Tensor]) -> bool:
+    """Are query, key and value floating-point numbers of one shape, which always fit?"""
+    query, key, value = tensors
+    if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):
+        return False
+    if not query.shape == key.shape == value.shape or not query.dtype == key.dtype == value.dtype:
+        return False
+    return query.dim() > 1 and query.shape[-1] > 0 and query.is_floating_point()
 
 
 def _check_numbers(name: str, tensor: object) -> None:

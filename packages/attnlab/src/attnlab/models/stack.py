@@ -63,16 +63,16 @@ class Stack(SitedModule):
         offset = cache.length if cache is not None else 0
         if real is not None:
             mask = check_real(real, tokens)
-        if self.is_hooked and not offset:
-            real = real_positions(mask, len(tokens))
-        self.announce(tokens, offset, real)
+        if self._installed:
+            if not offset:
+                real = real_positions(mask, len(tokens))
+            self.announce(tokens, offset, real)
         x = self.visit("embedding", self.embedding(tokens, offset))
         options = {"mask": mask, "memory": memory, "memory_mask": memory_mask, "cache": cache}
         for index, layer in enumerate(self.layers):
             x = layer(x, name=f"layers.{index}", **options)
-        if self.final_norm is not None:
-            x = self.final_norm(x)
-        return x
+        final_norm = self.final_norm
+        return x if final_norm is None else final_norm(x)
 
 
 def _block(config: TransformerConfig, positions: PositionKind, with_cross_attention: bool) -> Block:

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, present
 from attnlab.parts.fused import native_output, takes_native
 from attnlab.parts.masks import Mask, allowed_by, as_tensor, refuse_zeros_and_ones
 from attnlab.shapes import check_attention_shapes
@@ -88,7 +88,7 @@ def attend(
     tensor([[0.7311, 0.2689]])
     """
     check_attention_shapes(query, key, value, mask)
-    if not (isinstance(dropout, int | float) and 0.0 <= dropout < 1.0):
+    if dropout != 0.0 and not (isinstance(dropout, int | float) and 0.0 <= dropout < 1.0):
         raise WrongUsage(f"dropout is a probability from 0 to below 1; got {dropout!r}.")
     # A GPU would have to be waited for; modules do it once.
     if isinstance(mask, Tensor) and mask.device.type == "cpu":
@@ -113,13 +113,21 @@ def _output_alone(
     # warning.
     if torch._C._are_functorch_transforms_active() or not key.shape[-2]:
         return None
-    if not dropout and uses_native_kernel(query, key, value, mask, scale=scale):
-        output = native_output(query, key, value, mask, _scale_factor(scale, query.shape[-1]))
+    factor = _scale_factor(scale, query.shape[-1])
+    if not dropout and takes_native(query, key, value, mask, factor):
+        output = None
+        if _within_safe_range(query, key, value):
+            output = native_output(query, key, value, mask, factor)
         if output is not None:
             return output
-    if mask is not None and _needs_care(query, key, value, mask):
+    if mask is None:
+        return _fused(query, key, value, None, factor, dropout)
+    is_readable = _values_readable(key)
+    if _needs_care(query, key, value, mask, is_readable):
         return None
-    return _fused(query, key, value, mask, scale=scale, dropout=dropout)
+    if is_readable:
+        return _fused(query, key, value, mask, factor, dropout)
+    return _fused_blindly(query, key, value, mask, factor, dropout)
 
 
 def uses_native_kernel(
@@ -240,33 +248,32 @@ def _products(query: Tensor, key: Tensor, scale: Scale) -> Tensor:
 
 
 def _fused(
-    query: Tensor, key: Tensor, value: Tensor, mask: Mask, *, scale: Scale, dropout: float
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout: float
 ) -> Tensor:
+    """Compute the output by PyTorch's fused kernel."""
     num_queries, num_keys = query.shape[-2], key.shape[-2]
     # PyTorch's is_causal lines up the first query with the first key; ours are the last queries.
     # They agree when there are as many of both, and a single query may look at all keys.
     is_causal = isinstance(mask, str) and mask == "causal"
     square = is_causal and num_queries == num_keys
     tensor = None
-    if not (square or (is_causal and num_queries == 1)):
+    if not (square or mask is None or (is_causal and num_queries == 1)):
         tensor = _mask_for_kernel(mask, query, key)
-    seen = None if _values_readable(key) else as_tensor(mask, num_queries, num_keys, query.device)
-    reached = None
-    if seen is not None:
-        reached = _reached_by_garbage(query, key, value, seen)
-        query, key, value = _cleaned(query), _cleaned(key), _cleaned(value)
-    output = F.scaled_dot_product_attention(
-        _with_all_axes(query, key, value),
-        key,
-        value,
-        attn_mask=tensor,
-        dropout_p=dropout,
-        is_causal=square,
-        scale=_scale_factor(scale, query.shape[-1]),
+    if not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+        query = _with_all_axes(query, key, value)
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=tensor, dropout_p=dropout, is_causal=square, scale=scale
     )
-    if reached is not None:
-        output = output.masked_fill(reached, float("nan"))
-    return output
+
+
+def _fused_blindly(
+    query: Tensor, key: Tensor, value: Tensor, mask: Mask, scale: float, dropout: float
+) -> Tensor:
+    """Compute it where numbers cannot be read: what holds NaN or infinity is taken out before."""
+    seen = as_tensor(mask, query.shape[-2], key.shape[-2], query.device)
+    reached = _reached_by_garbage(query, key, value, present(seen))
+    cleaned = _cleaned(query), _cleaned(key), _cleaned(value)
+    return _fused(*cleaned, mask, scale, dropout).masked_fill(reached, float("nan"))
 
 
 def _mask_for_kernel(mask: Mask, query: Tensor, key: Tensor) -> Tensor | None:
@@ -287,8 +294,6 @@ def _with_all_axes(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Expand a query to all leading axes: torch adds a mask to no more scores than queries and
     keys have."""
     axes = [tensor.shape[:-2] for tensor in (query, key, value)]
-    if axes[0] == axes[1] == axes[2]:
-        return query
     leading = torch.broadcast_shapes(*axes)  # type: ignore[no-untyped-call]
     if leading != torch.broadcast_shapes(*axes[:2]):  # type: ignore[no-untyped-call]
         query = query.expand(*leading, -1, -1)
@@ -337,7 +342,9 @@ def _may_hold_garbage(tensor: Tensor) -> bool:
     return not _values_readable(tensor) or not bool(torch.isfinite(tensor.detach().sum()))
 
 
-def _needs_care(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str) -> bool:
+def _needs_care(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str, is_readable: bool
+) -> bool:
     """Could blocked numbers get through the fused kernel, so that the explicit path is needed?"""
     if (
         isinstance(mask, Tensor)
@@ -345,14 +352,16 @@ def _needs_care(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | str) -
         and mask.dtype not in (torch.bool, query.dtype)
     ):
         return True  # a mask of -1e9 would become -inf on its way to half precision
-    return _values_readable(key) and not _within_safe_range(query, key, value)
+    return is_readable and not _within_safe_range(query, key, value)
 
 
 def _within_safe_range(*tensors: Tensor) -> bool:
     # The length of all numbers taken together bounds each of them, and is found 20 times faster
     # than the largest.
     length = 0.0
+    if torch.is_grad_enabled():
+        tensors = tuple(tensor.detach() for tensor in tensors)
     for tensor in tensors:
-        dtype = torch.promote_types(tensor.dtype, torch.float32)
-        length += float(torch.linalg.vector_norm(tensor.detach(), dtype=dtype))
+        dtype = torch.float32 if tensor.dtype in _HALF else None
+        length += torch.linalg.vector_norm(tensor, dtype=dtype).item()
     return length < _SAFE_MAGNITUDE  # and NaN is not

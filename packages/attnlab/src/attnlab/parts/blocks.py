@@ -83,10 +83,11 @@ class Block(SitedModule):
             memory: (batch, key, d_model) for cross-attention, with its `memory_mask`.
             cache: of the whole model; `name` is this block's in it.
         """
-        known = self.supplied("residual_after")
-        if known is not None:
-            return self.visit("residual_after", known)
-        x = self.visit("residual_before", x)
+        if self._installed:
+            known = self.supplied("residual_after")
+            if known is not None:
+                return self.visit("residual_after", known)
+            x = self.visit("residual_before", x)
         layer_cache = cache.layer(f"{name}.attention") if cache is not None else None
         read = self._read(x, self.norm_attention)
         attended = self.attention(read, mask=mask, cache=layer_cache).output
@@ -114,7 +115,9 @@ class Block(SitedModule):
 
     def _add(self, x: Tensor, update: Tensor, norm: nn.Module) -> Tensor:
         """Add to the stream what a sub-layer computed."""
-        summed = x + dropped(update, self.dropout, is_training=self.training)
+        if self.dropout:
+            update = dropped(update, self.dropout, is_training=self.training)
+        summed = x + update
         if self.norm_place == "post":
             summed = norm(summed)
         return summed

@@ -42,16 +42,18 @@ class FeedForward(SitedModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., length, d_model) -> the same."""
-        inner = self.inner(x)
+        layer = self.inner
+        inner = layer(x)
         if self.gate is not None:
             hidden = F.silu(self.gate(x)) * inner
         else:
             # `inner` is the largest tensor of a pass; where it is not needed again, its place is
             # taken.
-            is_free = not (torch.is_grad_enabled() or self.inner._forward_hooks)
+            is_free = not (torch.is_grad_enabled() or layer._forward_hooks)
             hidden = _activated(inner, self.activation, in_place=is_free)
         hidden = self.visit("hidden", hidden)
-        hidden = dropped(hidden, self.dropout, is_training=self.training)
+        if self.dropout:
+            hidden = dropped(hidden, self.dropout, is_training=self.training)
         return self.visit("output", self.outer(hidden))
 
     def extra_repr(self) -> str:

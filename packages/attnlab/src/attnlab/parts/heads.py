@@ -28,9 +28,10 @@ from attnlab.sites import AttentionCall, OutputSlot, SitedModule
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """(..., length, head · head_width) -> (..., head, length, head_width)."""
-    if x.shape[-1] % num_heads:
-        raise WrongUsage(f"a width of {x.shape[-1]} cannot be split into {num_heads} equal heads.")
-    return x.reshape(*x.shape[:-1], num_heads, x.shape[-1] // num_heads).transpose(-3, -2)
+    *axes, width = x.shape
+    if width % num_heads:
+        raise WrongUsage(f"a width of {width} cannot be split into {num_heads} equal heads.")
+    return x.reshape(*axes, num_heads, width // num_heads).transpose(-3, -2)
 
 
 def join_heads(x: Tensor) -> Tensor:
@@ -124,14 +125,14 @@ class MultiHeadAttention(SitedModule):
                 f"{type(self.position).__name__} positions compare places in one sequence; "
                 "cross-attention looks at another. Build it with position=None."
             )
-        known = self.supplied("heads")
+        known = self.supplied("heads") if self._installed else None
         if known is not None:
             attention = Attention(known)
         else:
             attention = self._looked(x, context, mask, cache, need_weights)
         heads = self.visit("heads", attention.output)
         output = self.visit("output", self.output(join_heads(heads)))
-        return attention._replace(output=output)
+        return Attention(output, attention.weights, attention.scores)
 
     def _looked(
         self,
@@ -153,9 +154,10 @@ class MultiHeadAttention(SitedModule):
             key, value = self._keys_and_values(x if context is None else context, offset, cache)
         if isinstance(self.position, Rotary):
             query = self.position(query, offset)
-        query = self.visit("query", query)
-        key = self.visit("key", key)
-        value = self.visit("value", value)
+        if self._installed:
+            query = self.visit("query", query)
+            key = self.visit("key", key)
+            value = self.visit("value", value)
         if isinstance(self.position, Alibi):
             mask = self.position.masked(mask, query.shape[-2], key.shape[-2], query)
         dropout = 0.0
@@ -213,7 +215,7 @@ def attend_at(
     """
     is_open, guard = False, part.guard
     need_weights = need_weights or part.is_opened
-    if part.is_hooked:  # most often not: then this costs nothing
+    if part._installed:  # most often not: then this costs nothing
         shown = mask_to_show(part, mask, query, key)
         if shown is not None:
             mask = part.visit("mask", shown)
@@ -222,7 +224,9 @@ def attend_at(
         part.watch(AttentionCall(query, key, value, mask, scale, is_open, is_cross, place))
         if place is not None and place.output is not None:
             return Attention(place.output)
-    key, value = share_heads(key, query.shape[-3]), share_heads(value, query.shape[-3])
+    num_heads = query.shape[-3]
+    if not key.shape[-3] == value.shape[-3] == num_heads:
+        key, value = share_heads(key, num_heads), share_heads(value, num_heads)
     if not is_open:
         return attend(
             query, key, value, mask,

@@ -29,7 +29,8 @@ _MEMORY = "matrix-path"
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Multiply by a weight matrix: (..., in) , (out, in), (out) -> (..., out)."""
-    if not _takes_onednn(x, weight, bias):
+    is_small = x.numel() * weight.shape[0] * 2 < _SMALLEST_FLOPS
+    if is_small or not _takes_onednn(x, weight, bias):
         return F.linear(x, weight, bias)
     # The op itself has no derivative: a frozen weight with a trainable bias must not slip past.
     if torch.is_grad_enabled() and _any_requires_grad(x, weight, bias):
@@ -39,9 +40,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _takes_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    """Is the other path possible for this product, and the quicker one?"""
-    if x.numel() * weight.shape[0] * 2 < _SMALLEST_FLOPS:
-        return False
+    """Is the other path possible for this large product, and the quicker one?"""
     if not (x.dtype == weight.dtype == torch.float32 and x.device.type == "cpu"):
         return False
     if x.shape[-1] != weight.shape[-1]:  # F.linear explains what is wrong

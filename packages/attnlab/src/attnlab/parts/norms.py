@@ -53,7 +53,8 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) -> the same."""
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
+        weight = self.weight
+        return F.layer_norm(x, weight.shape, weight, self.bias, self.epsilon)
 
 
 class RMSNorm(nn.Module):
@@ -66,7 +67,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) -> the same."""
-        return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
+        weight = self.weight
+        return F.rms_norm(x, weight.shape, weight, self.epsilon)
 
 
 def make_norm(kind: NormKind, d_model: int) -> LayerNorm | RMSNorm:
