@@ -53,8 +53,8 @@ static void pass_sums(const Work &w, Space &s, Int head, Sums &sums) {
     if (!s.is_seen[tile]) continue;
     V total[VECTORS] = {}, energy[VECTORS] = {}, first_moment[VECTORS] = {}, second_moment[VECTORS] = {};
     Int end = std::min(std::min(w.keys, (tile + 1) * TILE), s.limit), start = tile * TILE;
-    for (Int key = start, stop; key < end; key = stop) {
-      Int cell = IS_TOLD ? key / w.key_cell : 0;
+    Int cell = IS_TOLD ? start / w.key_cell : 0;
+    for (Int key = start, stop; key < end; key = stop, ++cell) {
       stop = IS_TOLD ? std::min(end, (cell + 1) * w.key_cell) : end;
       V sum[VECTORS] = {}, j[VECTORS];
       if (IS_TOLD)
@@ -132,8 +132,10 @@ static void some_rows(const Work &w, Space &s, Int head, Int first, Int end) {
     Int high = std::min(w.query_cell, end - row);
     R *mean = w.map_mean + (head * w.query_cells + row / w.query_cell) * w.key_cells;
     R *max = w.map_max + (head * w.query_cells + row / w.query_cell) * w.key_cells;
-    for (Int c = 0; c < w.key_cells; ++c)
-      mean[c] /= R(high * std::min(w.key_cell, w.keys - c * w.key_cell));
+    Int last = w.key_cells - 1;
+    R whole = R(high * w.key_cell), rest = R(high * (w.keys - last * w.key_cell));
+    for (Int c = 0; c < last; ++c) mean[c] /= whole;
+    mean[last] /= rest;
     for (Int c = 0; c < w.key_cells; c += W) {
       V x = splat(NOTHING);
       size_t bytes = std::min(Int(W), w.key_cells - c) * sizeof(R);

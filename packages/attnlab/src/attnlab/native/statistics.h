@@ -82,56 +82,75 @@ struct Sums {
   double total[LANES], energy[LANES], first_moment[LANES], second_moment[LANES];
 };
 
+// Each lane's number from the lane that is named.
+INLINE V swapped(V x, M lanes) {
 #if __GNUC__ && !__clang__
-const bool CAN_FOLD = true;
-INLINE V swapped(V x, M lanes) { return __builtin_shuffle(x, lanes); }
+  return __builtin_shuffle(x, lanes);
 #else
-const bool CAN_FOLD = false;
-INLINE V swapped(V x, M) { return x; }
+  V y;
+  for (int i = 0; i < W; ++i) y[i] = x[lanes[i]];
+  return y;
 #endif
+}
 
-// Add up `reach` vectors, a power of two, each over its runs of `reach` lanes; what run r of vector i makes stands in
-// lane r · reach + i of the result. Or take the largest.
+// Turn W vectors, one for each cell of keys, whose lanes are rows, into one for each run of `reach` rows (a power of
+// two), whose lanes are cells, by adding up a run's rows, or by taking the largest. Run r ends up in x[r * reach].
 template <class Join>
-INLINE V folded(V *x, int reach, Join join) {
+INLINE void turn(V *x, int reach, Join join) {
   M lane;
   for (int i = 0; i < W; ++i) lane[i] = i;
-  for (int step = 1; step < reach; step *= 2) {
-    M is_first = (lane & step) == 0;
-    for (int i = 0; i < reach; i += 2 * step) {
-      V a = choose(is_first, x[i], x[i + step]), b = choose(is_first, x[i + step], x[i]);
-      x[i] = join(a, swapped(b, lane ^ step));
+  for (int step = 1; step < W; step *= 2) {
+    M is_first = (lane & step) == 0, other = lane ^ step;
+    for (int i = 0; i < W; i += std::min(step, reach)) {
+      if (i & step) continue;
+      V a = x[i], b = x[i + step];
+      if (step < reach) {
+        x[i] = join(choose(is_first, a, b), swapped(choose(is_first, b, a), other));
+      } else {
+        x[i] = choose(is_first, a, swapped(b, other));
+        x[i + step] = choose(is_first, swapped(a, other), b);
+      }
     }
   }
-  return x[0];
 }
 
 // The map's cells: sums of weights, and the largest as a logarithm, of the block's rows in each cell of queries.
-static void pool(const Work &w, Space &s, Int head, Int row, Int rows, const R *inverse, const R *log_sum) {
-  Int reach = w.query_cell % W == 0 ? W : w.query_cell;  // lanes that go into one cell
-  if (!CAN_FOLD || W % reach) reach = 1;
-  R *mean = w.map_mean + head * w.query_cells * w.key_cells, *max = w.map_max + head * w.query_cells * w.key_cells;
+template <int REACH>
+static void pool_runs(const Work &w, Space &s, Int head, Int row, Int rows, const R *inverse, const R *log_sum) {
+  R *mean[LANES], *max[LANES];  // where the cells of each row begin
+  for (Int lane = 0; lane < rows; lane += REACH) {
+    Int at = (head * w.query_cells + (row + lane) / w.query_cell) * w.key_cells;
+    mean[lane] = w.map_mean + at, max[lane] = w.map_max + at;
+  }
   for (int v = 0; v < VECTORS; ++v) {
     V share = ((const Loose *)inverse)[v], level = ((const Loose *)log_sum)[v];
-    for (Int c = s.first_cell; c < s.last_cell; c += reach) {
+    for (Int c = s.first_cell; c < s.last_cell; c += W) {
       V sum[W], most[W];
-      Int count = std::min(reach, s.last_cell - c);
-      for (Int i = 0; i < reach; ++i) {
+      Int count = std::min(Int(W), s.last_cell - c);
+      for (Int i = 0; i < W; ++i) {
         const Int at = (c + std::min(i, count - 1)) * VECTORS + v;
         sum[i] = s.cell_sums[at] * share;
         most[i] = s.cell_largest[at] - level;
       }
-      V sums = folded(sum, reach, [](V a, V b) { return a + b; }), tops = folded(most, reach, larger);
-      for (Int lane = 0; lane < W && v * W + lane < rows; lane += reach) {
-        Int at = (row + v * W + lane) / w.query_cell * w.key_cells + c;
-        for (Int i = 0; i < count; ++i) {
-          R top = ((R *)&tops)[lane + i];
-          mean[at + i] += ((R *)&sums)[lane + i];
-          max[at + i] = top > max[at + i] ? top : max[at + i];
+      turn(sum, REACH, [](V a, V b) { return a + b; });
+      turn(most, REACH, larger);
+      for (Int lane = 0; lane < W && v * W + lane < rows; lane += REACH) {
+        R *means = mean[v * W + lane] + c, *tops = max[v * W + lane] + c;
+        if (count == W) {
+          *(Loose *)means += sum[lane];
+          *(Loose *)tops = larger(most[lane], *(Loose *)tops);
+        } else {
+          for (Int i = 0; i < count; ++i) means[i] += sum[lane][i], tops[i] = std::max(tops[i], most[lane][i]);
         }
       }
     }
   }
+}
+
+static void pool(const Work &w, Space &s, Int head, Int row, Int rows, const R *inverse, const R *log_sum) {
+  Int reach = w.query_cell % W == 0 ? W : w.query_cell;  // rows that go into one cell
+  auto runs = reach == W ? pool_runs<W> : reach == 2 ? pool_runs<2> : reach == 4 ? pool_runs<4> : pool_runs<1>;
+  runs(w, s, head, row, rows, inverse, log_sum);
 }
 
 // What is said of each row of the block.

@@ -63,8 +63,8 @@ a tile of which only some can be seen is left out | native.attention | native bo
 - if (any && !all) return SOME;
 + if (any && !all) return NONE;
 the ragged last cell is divided by the full count | native.attention | native fits
-- std::min(w.key_cell, w.keys - c * w.key_cell)
-+ w.key_cell
+- mean[last] /= rest
++ mean[last] /= whole
 of equal keys the last are listed | native.attention | native ties
 - equal[lane]++ >= w.top
 + equal[lane]++ < GROUP
@@ -84,8 +84,8 @@ a tile is left out when its first query sees nothing | native.attention | native
 - (w.mask_query_step ? rows : 1)
 + 1
 the ragged last row of cells is divided by the full count | native.attention | native fits
-- R(high * std::min
-+ R(w.query_cell * std::min
+- R whole = R(high * w.key_cell)
++ R whole = R(w.query_cell * w.key_cell)
 the largest of a masked tile is that before the mask | native.attention | native boolean
 - if (is_banded || sight == SOME)
 + if (false)
@@ -98,8 +98,11 @@ a group is left out when not all queries reach it | native.attention | native ca
 - != ALL_LANES;
 + == 0;
 runs of lanes are folded one lane off | native.attention | native fits
-- b = choose(is_first, x[i + step], x[i])
-+ b = choose(is_first, x[i], x[i])
+- swapped(choose(is_first, b, a), other)
++ swapped(choose(is_first, a, a), other)
+cells of two rows stay where they were | native.attention | native fits
+- x[i + step] = choose(is_first, swapped(a, other), b)
++ x[i + step] = b
 two blocks share a row | native.attention | native fits
 - row += LANES)
 + row += LANES - 1)
