@@ -80,7 +80,7 @@ def check_attention_shapes(
         _check_mask(mask, (*leading, query.shape[-2], key.shape[-2]))
 
 
-def _are_alike(tensors: tuple[Tensor, Tensor, Tensor]) -> bool:
+def _are_alike(tensors: tuple[object, object, object]) -> bool:
     """Are query, key and value floating-point numbers of one shape, which always fit?"""
     query, key, value = tensors
     if not (isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor)):

@@ -72,7 +72,9 @@ class Stack(SitedModule):
         for index, layer in enumerate(self.layers):
             x = layer(x, name=f"layers.{index}", **options)
         final_norm = self.final_norm
-        return x if final_norm is None else final_norm(x)
+        if final_norm is not None:
+            x = final_norm(x)
+        return x
 
 
 def _block(config: TransformerConfig, positions: PositionKind, with_cross_attention: bool) -> Block:
