@@ -39,12 +39,16 @@ class _Links(HTMLParser):
                 self.places.add(value)
 
 
-def pages_of(site: Path) -> list[Path]:
-    """Return the pages of a site, without the playground, which has tests of its own."""
+def pages_of(site: Path, only: tuple[str, ...] = ("",)) -> list[Path]:
+    """Return the pages of a site whose paths have one of some parts.
+
+    The playground is left out; it has tests of its own.
+    """
     return [
         path
         for path in sorted(site.rglob("*.html"))
         if not {"playground", "_static"} & set(path.relative_to(site).parts)
+        and any(part in str(path.relative_to(site)) for part in only)
     ]
 
 
@@ -86,13 +90,10 @@ def page_findings(page: Any, site: Path, path: Path) -> Iterator[str]:
             yield f"{name}: asks for {url}"
 
 
-def site_findings(site: Path, browser: Any, only: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield all that is wrong with a site; pages can be named by parts of their paths."""
-    if not only:
-        yield from broken_links(site)
-    for path in pages_of(site):
-        if only and not any(part in str(path.relative_to(site)) for part in only):
-            continue
+def site_findings(site: Path, browser: Any, only: tuple[str, ...] = ("",)) -> Iterator[str]:
+    """Yield all that is wrong with the links of a site, and with some of its pages."""
+    yield from broken_links(site)
+    for path in pages_of(site, only):
         context = browser.new_context()
         context.route("**/playground/**", lambda route: route.abort())
         yield from page_findings(context.new_page(), site, path)
@@ -104,17 +105,18 @@ def main() -> int:
     site = Path(sys.argv[1]).resolve()
     if not (site / "index.html").is_file():
         sys.exit(f"expected a site in {site}; there is none: run make docs first")
+    only = tuple(sys.argv[2:]) or ("",)
     number = 0
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"),  # else the one that Playwright installs
             args=["--no-sandbox"],
         )
-        for finding in site_findings(site, browser, tuple(sys.argv[2:])):
+        for finding in site_findings(site, browser, only):
             sys.stdout.write(f"{finding}\n")
             sys.stdout.flush()
             number += 1
-    sys.stdout.write(f"{len(pages_of(site))} pages, {number} findings\n")
+    sys.stdout.write(f"{len(pages_of(site, only))} pages, {number} findings\n")
     return min(number, 1)
 
 
