@@ -79,7 +79,7 @@ test-wheels: dist
 	$(WHEELS)/bin/pytest -n 2 --dist loadgroup tests/journeys
 
 # Speed beside the peers, in an environment of their own; then benchmarks/README.md, the figures of README.md and
-# docs/evidence.md. About 15 minutes on two quiet cores; FULL=1: everything, in hours. Nothing else should run meanwhile.
+# docs/evidence.md. About 20 minutes on two quiet cores; FULL=1: everything, in hours. Nothing else should run meanwhile.
 bench: $(VENV)/bench/done
 	$(VENV)/bench/bin/python benchmarks/run.py $(if $(FULL),--full)
 
