@@ -32,6 +32,7 @@ from .look.lens import head_lens as head_lens
 from .look.lens import logit_lens as logit_lens
 from .look.long_text import summarize_document as summarize_document
 from .look.questions import recorded as recorded
+from .look.score_terms import why as why
 from .look.summaries import Summarize as Summarize
 from .look.summaries import summarize as summarize
 from .models import Decoder as Decoder

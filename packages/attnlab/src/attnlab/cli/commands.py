@@ -29,6 +29,7 @@ from attnlab.cli.results import show_result
 from attnlab.cli.runs import resume_, run, sweep, tune
 from attnlab.cli.search import search
 from attnlab.cli.truth import truth
+from attnlab.cli.why import why
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, typed
 
 app = App(
@@ -264,7 +265,7 @@ def _load_command(name: str, package: str) -> Callable[..., Any] | App:
 GROUPS = {
     "Train": (run, resume_, sweep, tune, settings),
     "Read results": (list_, show, open_),
-    "Look inside a model, and edit it": (trace, look, search, edit, edits_),
+    "Look inside a model, and edit it": (trace, look, why, search, edit, edits_),
     "Write a program, and prove": (compile_, prove, truth),
     "Learn and teach": (
         _load_command("course", "attnlab-course"),

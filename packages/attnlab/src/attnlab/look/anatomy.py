@@ -8,7 +8,9 @@ in the numbers of one small pass. `readout.py` decomposes a logit through it.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +22,7 @@ from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.pretrained.model import Pretrained
+from attnlab.pretrained.structure import StackStructure
 from attnlab.pretrained.tracing import ModelTrace, TracedAttention, TracedCall, trace_model
 from attnlab.sites import set_aside, site_of
 
@@ -56,7 +59,7 @@ class NormStep:
     path: str
 
 
-_Step = HeadsStep | PartStep | NormStep
+Step = HeadsStep | PartStep | NormStep
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Anatomy:
     function · scale: of the logits, None if they are capped · bias: added to them last.
     """
 
-    steps: Sequence[_Step]
+    steps: Sequence[Step]
     behind: Sequence[tuple[str, Function]]
     factor: float
     reader: str
@@ -113,40 +116,56 @@ def anatomy_of(model: nn.Module) -> Anatomy:
     if not isinstance(model, Pretrained):
         return _own(model)
     reader = _reader_of(model)
+    seen, stack = _traced(model), model.structure.stacks[-1]
+    reader_call = next(call for call in reversed(seen.calls) if call.path == reader)
+    behind, factor = _behind(model, seen, _blocks_of(model, stack, seen)[-1], reader_call)
+    scale, bias = _after(model, seen, reader_call)
+    steps = list(chain.from_iterable(_foreign_steps(model, stack, seen)))
+    read = model.foreign.get_submodule(reader)
+    return Anatomy(steps, behind, factor, reader, read, scale, bias)
+
+
+_steps_by_model: WeakKeyDictionary[nn.Module, dict[str, list[list[Step]]]] = WeakKeyDictionary()
+
+
+def block_steps(model: nn.Module, stack: str) -> list[list[Step]]:
+    """Return how each block of a stack writes to its stream; for a foreign model, found in one
+    small pass the first time.
+
+    Raises:
+        CouldNotRun: what a block of a foreign model gives is not a sum.
+    """
+    if not isinstance(model, Pretrained):
+        blocks: Any = getattr(model, stack) if stack else model
+        return [_own_steps(site_of(stack, ""), *numbered) for numbered in enumerate(blocks.layers)]
+    found = _steps_by_model.setdefault(model, {})
+    if stack not in found:
+        structure = next(each for each in model.structure.stacks if each.name == stack)
+        found[stack] = _foreign_steps(model, structure, _traced(model))
+    return found[stack]
+
+
+def _traced(model: Pretrained) -> ModelTrace:
+    """Trace a foreign model on its example."""
     example: dict[str, Any] = {}
     for name, value in model.example.items():
         if isinstance(value, Tensor) and value.is_floating_point():
             value = value.to(next(model.foreign.parameters()))
         example[name] = value.to(device_of(model)) if isinstance(value, Tensor) else value
     with set_aside(model):
-        seen = trace_model(model.foreign, example)
-    blocks = _blocks_of(model, seen)
-    reader_call = next(call for call in reversed(seen.calls) if call.path == reader)
-    behind, factor = _behind(model, seen, blocks[-1], reader_call)
-    scale, bias = _after(model, seen, reader_call)
-    steps: list[_Step] = []
-    for index, block in enumerate(blocks):
-        steps += _block_steps(model, seen, index, block)
-    read = model.foreign.get_submodule(reader)
-    return Anatomy(steps, behind, factor, reader, read, scale, bias)
+        return trace_model(model.foreign, example)
+
+
+def _foreign_steps(model: Pretrained, stack: StackStructure, seen: ModelTrace) -> list[list[Step]]:
+    blocks = enumerate(_blocks_of(model, stack, seen))
+    return [_block_steps(stack, seen, index, block) for index, block in blocks]
 
 
 def _own(model: Any) -> Anatomy:
     """Write down the steps of a model of attnlab."""
     prefix, _ = stack_of(model)
     stack = model.decoder if prefix else model
-    steps: list[_Step] = []
-    for index, block in enumerate(stack.layers):
-        for part in ("attention", "cross_attention", "feed_forward"):
-            path = f"{prefix}layers.{index}.{part}"
-            if getattr(block, part) is None:
-                continue
-            if part == "feed_forward":
-                steps.append(PartStep(path, path))
-            else:
-                steps.append(HeadsStep(path, f"{path}.output"))
-            if block.norm_place == "post":
-                steps.append(NormStep(f"{prefix}layers.{index}.norm_{part}"))
+    steps = list(chain.from_iterable(block_steps(model, prefix.rstrip("."))))
     if stack.final_norm is not None:
         steps.append(NormStep(f"{prefix}final_norm"))
     if model.head is None:
@@ -154,30 +173,47 @@ def _own(model: Any) -> Anatomy:
     return Anatomy(steps, [], 1.0, "head", model.head, 1.0, None)
 
 
+def _own_steps(prefix: str, index: int, block: Any) -> list[Step]:
+    """Return the steps of a block of attnlab."""
+    steps: list[Step] = []
+    for part in ("attention", "cross_attention", "feed_forward"):
+        path = f"{prefix}layers.{index}.{part}"
+        if getattr(block, part) is None:
+            continue
+        if part == "feed_forward":
+            steps.append(PartStep(path, path))
+        else:
+            steps.append(HeadsStep(path, f"{path}.output"))
+        if block.norm_place == "post":
+            steps.append(NormStep(f"{prefix}layers.{index}.norm_{part}"))
+    return steps
+
+
 def not_a_sum(why: str) -> CouldNotRun:
     """Return the error for a model whose logits are no sum of parts."""
     return CouldNotRun(f"this model's logits cannot be decomposed: {why}. logit_lens can read it.")
 
 
-def _blocks_of(model: Pretrained, seen: ModelTrace) -> list[TracedCall]:
-    """Return the calls of the last stack's blocks."""
+def _blocks_of(model: Pretrained, stack: StackStructure, seen: ModelTrace) -> list[TracedCall]:
+    """Return the calls of a stack's blocks."""
     calls = {(call.path, call.number): call for call in seen.calls}
-    stack = model.structure.stacks[-1]
     places = [block.place for block in stack.blocks if block.place]
     if len(places) != len(stack.blocks):
         raise not_a_sum(f"no module of {model.name} is a block with its residual stream")
     return [calls[place.path, place.number] for place in places]
 
 
-def _block_steps(model: Pretrained, seen: ModelTrace, index: int, block: TracedCall) -> list[_Step]:
+def _block_steps(
+    stack: StackStructure, seen: ModelTrace, index: int, block: TracedCall
+) -> list[Step]:
     """Find how one block writes to the stream."""
-    name = f"{stack_of(model)[0]}layers.{index}"
+    name = stack.paths[index]
     calls_by_place = {
         ((attention.path, attention.number), attention.nth): attention
         for attention in reversed(seen.attentions)
     }
     attentions = []
-    for structure in model.structure.stacks[-1].blocks[index].attentions:
+    for structure in stack.blocks[index].attentions:
         place = structure.place
         call = calls_by_place[(place.path, place.number), structure.nth]
         attentions.append((f"{name}.{structure.name}", call))
@@ -265,7 +301,7 @@ def _steps_of(
     attentions: Sequence[tuple[str, TracedAttention]],
     inside: Sequence[TracedCall],
     block: TracedCall,
-) -> list[_Step] | None:
+) -> list[Step] | None:
     """Find the steps from a stream to the block's output; None if there are none."""
     if not attentions:
         return _last_steps(name, stream, inside, block)
@@ -279,7 +315,7 @@ def _steps_of(
 
 def _additions(
     point: str, attention: TracedAttention, stream: Tensor, inside: Sequence[TracedCall]
-) -> Iterator[tuple[list[_Step], Tensor]]:
+) -> Iterator[tuple[list[Step], Tensor]]:
     """List the ways in which an attention may add to the stream: the steps, and the stream then.
 
     The sum is recognized by the call that receives it, which may be a norm of the stream.
@@ -334,10 +370,10 @@ def _projection_of(attention: TracedAttention, inside: Sequence[TracedCall]) -> 
 
 def _last_steps(
     name: str, stream: Tensor, inside: Sequence[TracedCall], block: TracedCall
-) -> list[_Step] | None:
+) -> list[Step] | None:
     """Find the last addition, perhaps before a norm, that makes the block's output."""
     output = present(block.output)
-    ends: list[tuple[list[_Step], Tensor]] = [([], output)]
+    ends: list[tuple[list[Step], Tensor]] = [([], output)]
     for call in inside:
         stream_input = _like(call.input, stream)
         if stream_input is not None and _is_leaf(call) and _factor(call.output, output) == 1.0:

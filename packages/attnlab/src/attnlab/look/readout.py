@@ -8,7 +8,7 @@ ratio for each number. Anything else on the way is an error that names it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.anatomy import (
-    Anatomy,
     Function,
     HeadsStep,
     NormStep,
     PartStep,
+    Step,
     anatomy_of,
     are_close,
     cap_of,
@@ -112,14 +112,18 @@ def parts_of_stream(model: nn.Module, call: Call, position: int | Tensor) -> Str
     _require(model, [start, *heads])
     others = [step for step in anatomy.steps if isinstance(step, PartStep)]
     with (
-        _outputs(foreign_of(model), others) as kept,
+        outputs_of(foreign_of(model), others) as kept,
         record(model, [start, *heads], keep_on=device_of(model)) as recording,
     ):
         logits = call(model)
     real = cast(Tensor | None, call.options.get("real"))
-    place = _Place(logits, _places(model, call, position, logits), real)
+    place = Place(logits, _places(model, call, position, logits), real)
     with set_aside(model):  # its modules are called by themselves, outside of any pass
-        writers, written = _decomposed(model, anatomy, start, recording, kept, place)
+        began = [Writer(start)], place.of(recording[start]).unsqueeze(0)
+        writers, written = written_by(model, anatomy.steps, began, recording, kept, place)
+        for path, function in anatomy.behind:
+            written = _through(path, function, written, writers)
+        written = anatomy.factor * place.mean(written)
         plain, bias = anatomy.read(written.sum(0)), anatomy.read(torch.zeros_like(written[0]))
     ratio: float | Tensor = 1.0
     if anatomy.scale is not None:
@@ -143,8 +147,11 @@ def parts_of_stream(model: nn.Module, call: Call, position: int | Tensor) -> Str
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where the stream is read: at `places` (row,), or in the mean over all `real` positions."""
+class Place:
+    """Where the stream is read: at `places` (row,), or in the mean over all `real` positions.
+
+    logits: any tensor with a row for each input.
+    """
 
     logits: Tensor
     places: Tensor | None
@@ -152,6 +159,7 @@ class _Place:
 
     @property
     def rows(self) -> Tensor:
+        """Number the rows, (row,)."""
         return torch.arange(len(self.logits), device=self.logits.device)
 
     def of(self, value: Tensor) -> Tensor:
@@ -176,19 +184,22 @@ class _Place:
         return kept.sum(-2) / self.real.sum(-1, keepdim=True).clamp(min=1)
 
 
-def _decomposed(
+def written_by(
     model: nn.Module,
-    anatomy: Anatomy,
-    start: str,
+    steps: Iterable[Step],
+    began: tuple[list[Writer], Tensor],
     recording: Recording,
     kept: dict[PartStep, Tensor],
-    place: _Place,
+    place: Place,
 ) -> tuple[list[Writer], Tensor]:
-    """Return the writers and their parts of the stream where it is read, (writer, row, d_model)."""
+    """Return the writers of these steps, and what each wrote at a place, (writer, row, position,
+    d_model).
+
+    began: the writers before the first step, and what they wrote.
+    """
     module_at = foreign_of(model).get_submodule
-    writers = [Writer(start)]
-    written = place.of(recording[start]).unsqueeze(0)
-    for step in anatomy.steps:
+    writers, written = list(began[0]), began[1]
+    for step in steps:
         if isinstance(step, NormStep):
             written = _through(step.path, module_at(step.path), written, writers)
             continue
@@ -202,9 +213,7 @@ def _decomposed(
                 added = _through(norm, module_at(norm), added, writer)
         writers += writer
         written = torch.cat([written, step.factor * added])
-    for path, function in anatomy.behind:
-        written = _through(path, function, written, writers)
-    return writers, anatomy.factor * place.mean(written)
+    return writers, written
 
 
 def _alone(heads: Tensor) -> Tensor:
@@ -241,24 +250,52 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Write
     return parts
 
 
+@dataclass(frozen=True)
+class HeldNorm:
+    """A norm with its scale held at that of one input: `x -> factor · (x, less its mean) + bias`.
+
+    factor: (…, width), the weight times the scale of each position.
+    """
+
+    factor: Tensor
+    bias: Tensor
+    takes_mean: bool
+
+    @classmethod
+    def of(cls, function: Function, x: Tensor, output: Tensor) -> "HeldNorm | None":
+        """Hold a norm at an input; None if the function is no norm."""
+        if output.shape != x.shape or x.shape[-1] < 2:
+            return None
+        probe = torch.ones_like(x)
+        probe[..., 1::2] = -1.0
+        if probe.shape[-1] % 2:  # still of mean 0 and power 1
+            probe[..., -3:] = probe.new_tensor((2**0.5, -(0.5**0.5), -(0.5**0.5)))
+        bias = function(torch.zeros_like(x))
+        weight = (function(probe) - bias) / probe
+        takes_mean = are_close(function(probe + 1.0), function(probe))
+        norm = cls(weight, torch.zeros_like(bias), takes_mean)
+        scaled, wanted = norm(x), output - bias
+        power = scaled.square().sum(-1, keepdim=True)
+        scale = (scaled * wanted).sum(-1, keepdim=True) / power.masked_fill(power == 0, 1.0)
+        if not are_close(scale * scaled, wanted):
+            return None
+        return cls(scale * weight, bias, takes_mean)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(…, width) -> the same."""
+        if self.takes_mean:
+            x = x - x.mean(-1, keepdim=True)
+        return self.factor * x + self.bias
+
+
 def _held(function: Function, written: Tensor, wanted: Tensor, bias: Tensor) -> Tensor | None:
     """Apply a norm or an activation to each part, with the scale that their sum has; None if it is
     neither."""
-    if bias.shape != written.shape[1:] or bias.shape[-1] < 2:
+    if bias.shape != written.shape[1:]:
         return None
-    probe = torch.ones_like(bias)
-    probe[..., 1::2] = -1.0
-    if probe.shape[-1] % 2:  # still of mean 0 and power 1
-        probe[..., -3:] = probe.new_tensor((2**0.5, -(0.5**0.5), -(0.5**0.5)))
-    weight = (function(probe) - bias) / probe
-    parts = written
-    if are_close(function(probe + 1.0), function(probe)):  # it takes off the mean
-        parts = written - written.mean(-1, keepdim=True)
-    scaled = weight * parts.sum(0)
-    power = scaled.square().sum(-1, keepdim=True)
-    scale = (scaled * wanted).sum(-1, keepdim=True) / power.masked_fill(power == 0, 1.0)
-    if are_close(scale * scaled, wanted):
-        return scale * weight * parts
+    norm = HeldNorm.of(function, written.sum(0), wanted + bias)
+    if norm is not None:
+        return norm(written) - bias
     whole, middle = written.sum(0), written.shape[-1] // 2
     half = torch.cat((torch.zeros_like(whole[..., :middle]), whole[..., middle:]), -1)
     if not are_close((function(half) - bias)[..., middle:], wanted[..., middle:]):
@@ -306,7 +343,7 @@ class _Supplier(Hook):
 
 
 @contextmanager
-def _outputs(model: nn.Module, parts: Sequence[PartStep]) -> Iterator[dict[PartStep, Tensor]]:
+def outputs_of(model: nn.Module, parts: Sequence[PartStep]) -> Iterator[dict[PartStep, Tensor]]:
     """Record the outputs of some module calls within the `with`."""
     outputs: dict[PartStep, Tensor] = {}
     wanted = {(part.path, part.number): part for part in parts}

@@ -113,7 +113,7 @@ def _output_alone(
     # warning.
     if torch._C._are_functorch_transforms_active() or not key.shape[-2]:
         return None
-    factor = _scale_factor(scale, query.shape[-1])
+    factor = scale_factor(scale, query.shape[-1])
     if not dropout and takes_native(query, key, value, mask, factor):
         output = None
         if _within_safe_range(query, key, value):
@@ -135,13 +135,13 @@ def uses_native_kernel(
 ) -> bool:
     """Say whether `attend` would compute this output, without dropout, by the kernel of
     `fused.py`."""
-    factor = _scale_factor(scale, query.shape[-1])
+    factor = scale_factor(scale, query.shape[-1])
     return takes_native(query, key, value, mask, factor) and _within_safe_range(query, key, value)
 
 
 def certainly_finite(query: Tensor, key: Tensor, *, scale: Scale = None) -> bool:
     """Are all scores certain to be finite? False where unknown."""
-    factor = _scale_factor(scale, query.shape[-1])
+    factor = scale_factor(scale, query.shape[-1])
     return abs(factor) <= _SAFE_SCALE and _values_readable(key) and _within_safe_range(query, key)
 
 
@@ -241,7 +241,7 @@ def weighted_values(
 
 
 def _products(query: Tensor, key: Tensor, scale: Scale) -> Tensor:
-    factor = _scale_factor(scale, query.shape[-1])
+    factor = scale_factor(scale, query.shape[-1])
     if factor != 1.0:
         query = query * factor
     return query @ key.transpose(-2, -1)
@@ -300,7 +300,8 @@ def _with_all_axes(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return query
 
 
-def _scale_factor(scale: Scale, width: int) -> float:
+def scale_factor(scale: Scale, width: int) -> float:
+    """Return the number that scores are scaled by, for queries and keys of this width."""
     if scale is None or scale is True:
         return float(width**-0.5)
     if not (isinstance(scale, int | float) and math.isfinite(scale)):

@@ -100,7 +100,7 @@ def record(
                 "gradients arrive when backward() is called: name the sites, run the model within "
                 "a with, and call backward() there."
             )
-        model, passage = _passage_of(inputs, model)
+        model, passage = passage_of(inputs, model)
         chosen = matching_sites("*" if sites is None else sites, model)
     elif sites is not None:
         raise WrongUsage(f"sites= goes with inputs, but {inputs!r} names sites already.")
@@ -125,7 +125,7 @@ def record(
     return recording.named(words) if words else recording
 
 
-def _passage_of(
+def passage_of(
     inputs: Any, model: nn.Module
 ) -> tuple[nn.Module, tuple[Call, Mapping[str, Sequence[str]]]]:
     """Return the model that reads the inputs, its call, and the names of the tokens if known."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnlab.errors import WrongUsage, is_integer
-from attnlab.parts.attend import _scale_factor, attention_scores
+from attnlab.parts.attend import attention_scores, scale_factor
 from attnlab.parts.masks import as_tensor, refuse_zeros_and_ones
 from attnlab.shapes import check_attention_shapes, require_integer, shape_text
 from attnlab.sites import AttentionCall
@@ -131,7 +131,7 @@ def ask(
         mask=tensor,
         left=left,
         right=right,
-        scale=_scale_factor(scale, query.shape[-1]),
+        scale=scale_factor(scale, query.shape[-1]),
         offset=offset,
     )
 

@@ -1,0 +1,210 @@
+"""Why a query looks at a key: the terms are those of the formulas, and sum to the model's score."""
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look import score_terms
+from attnlab.look.heads import attentions, layer_name
+from attnlab.look.readout import HeldNorm
+from attnlab.pretrained.attach import attach
+from attnlab.programs import compile_program, library
+from tests.pretrained.families import FAMILIES
+
+_SAMPLE = ("gpt2", "llama", "gemma2", "falcon (ALiBi)", "qwen3", "olmo2", "bert", "albert", "t5")
+_SAMPLE += ("bart", "clip", "gpt_oss")
+_WRITTEN_OUT = ("gpt_neo", "gptj", "codegen", "openai-gpt", "xglm", "bloom", "mpt", "deberta")
+_WRITTEN_OUT += ("deberta_v2", "mpnet", "roformer", "big_bird (full)", "xlnet", "beit")
+_MASKED = {"mistral", "modernbert"}  # a window hides the key that is asked for
+_SUMMED = [
+    pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.slow)
+    for name in FAMILIES
+    if name not in _WRITTEN_OUT
+]
+
+
+def small(**config):
+    torch.manual_seed(0)
+    settings = {"vocab_size": 10, "max_length": 12, "d_model": 16, "num_heads": 2, "num_layers": 2}
+    model = attnlab.Decoder(attnlab.DecoderConfig(**settings, **config)).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()
+    return model
+
+
+TOKENS = torch.tensor([[1, 4, 2, 7, 5, 3]])
+CELL = {"head": "1.1", "query": -1, "key": 2}
+
+
+def test_terms_are_those_of_the_formula_by_hand():
+    model = small(norm="rms")
+    terms = attnlab.why(model, TOKENS, **CELL)
+    with torch.no_grad():
+        recording = attnlab.record(model, TOKENS)
+        embedding, block, first = model.embedding, model.layers[1], model.layers[0].attention
+        heads = recording["layers.0.attention.heads"][0]
+        stream = recording["layers.1.residual_before"][0]
+
+        def side(place, matrix):
+            tokens = embedding.tokens.weight[TOKENS[0, place]]
+            parts = [tokens, recording["embedding"][0, place] - tokens]
+            for head in (0, 1):
+                columns = first.output.weight[:, 8 * head : 8 * head + 8]
+                parts.append(columns @ heads[head, place])
+            parts.append(first.output.bias)
+            parts.append(recording["layers.0.feed_forward.output"][0, place])
+            scale = (stream[place].square().mean() + 1e-6).rsqrt() * block.norm_attention.weight
+            rows = matrix.weight[8:]
+            made = [rows @ (scale * part) for part in parts]
+            return torch.stack([*made, matrix.bias[8:]])
+
+        by_hand = side(5, block.attention.query) @ side(2, block.attention.key).T * 8**-0.5
+    assert terms.query_parts[:3] == ["embedding tokens", "embedding positions", "head 0.0"]
+    assert terms.query_parts[-2:] == ["feed-forward 0", "bias"]
+    torch.testing.assert_close(terms.terms.float(), by_hand, rtol=0, atol=1e-5)
+    torch.testing.assert_close(terms.of_query, terms.terms.sum(1))
+    assert terms.score == pytest.approx(float(recording["layers.1.attention.scores"][0, 1, 5, 2]))
+    assert terms.weight == pytest.approx(float(recording["layers.1.attention.weights"][0, 1, 5, 2]))
+
+
+@pytest.mark.parametrize("name", _SUMMED)
+def test_terms_sum_to_the_score_of_every_family_whose_queries_are_seen(name):
+    model = attach(FAMILIES[name].build())
+    part = attentions(model)[-1]
+    inputs = {
+        key: value[:1] if isinstance(value, torch.Tensor) and value.dim() else value
+        for key, value in model.example.items()
+    }
+    query = 1 if name in _MASKED else -1
+    found = attnlab.why(model, inputs, head=f"{layer_name(part)}.1", query=query, key=1)
+    assert found.error <= 1e-5 * max(1.0, abs(found.score))
+    own = attnlab.record(model, inputs)[f"{part}.scores"][0, 1, query, 1]
+    assert found.score == pytest.approx(float(own), abs=1e-6)
+    assert int((found.of_query != 0).sum()) > 2
+
+
+@pytest.mark.parametrize(
+    "config", [{"norm_place": "post"}, {"positions": "rotary"}, {"num_kv_heads": 1}]
+)
+def test_terms_sum_to_the_score_of_every_kind_of_ours(config):
+    assert attnlab.why(small(**config), TOKENS, **CELL).error < 1e-6
+
+
+def test_a_bias_by_position_is_beside_the_terms():
+    model = small(positions="alibi")
+    terms = attnlab.why(model, TOKENS, **CELL)
+    assert terms.position == pytest.approx(-3 * 2**-8)  # three back, in the second of two heads
+    assert terms.error < 1e-6
+
+
+def test_the_difference_from_another_key_is_that_of_the_two():
+    model = small()
+    one, other = (attnlab.why(model, TOKENS, **{**CELL, "key": key}) for key in (2, 0))
+    both = attnlab.why(model, TOKENS, **CELL, against=0)
+    torch.testing.assert_close(both.terms, one.terms - other.terms)
+    assert both.score == pytest.approx(one.score - other.score)
+    assert "less key 0 '1'" in str(both)
+
+
+@pytest.mark.parametrize(
+    ("program", "cell", "top"),
+    [
+        (library.reverse, ("1.0", 2, 4), ("feed-forward 0", "embedding positions")),
+        (library.induction, ("1.0", 4, 2), ("head 0.0", "embedding positions")),
+        (library.sort_by_frequency, ("1.0", 2, 3), ("feed-forward 0", "feed-forward 0")),
+    ],
+)
+def test_the_largest_term_of_a_compiled_program_is_of_the_variables_that_it_selects_by(
+    program, cell, top
+):
+    compiled = compile_program(program("abc"), 5)
+    head, query, key = cell
+    ids = compiled.ids([list("abcab")])
+    terms = attnlab.why(compiled.model, ids, head=head, query=query, key=key)
+    assert terms.top(1)[0][:2] == top
+    assert terms.error < 1e-9
+
+
+def forget_norms(monkeypatch):
+    monkeypatch.setattr(HeldNorm, "of", classmethod(lambda cls, *given: None))
+
+
+def forget_positions(monkeypatch):
+    monkeypatch.setattr(score_terms._Score, "_position", lambda self, *place: 0.0)
+
+
+def take_another_head(monkeypatch):
+    plain = score_terms._Score._vector
+    monkeypatch.setattr(
+        score_terms._Score,
+        "_vector",
+        lambda self, call, name, place: plain(self, call, name, place - (name == "key")),
+    )
+
+
+@pytest.mark.parametrize("fault", [forget_norms, forget_positions, take_another_head])
+def test_a_fault_ends_in_an_error_and_not_in_other_terms(monkeypatch, fault):
+    model = small(positions="alibi")
+    fault(monkeypatch)
+    with pytest.raises(CouldNotRun):
+        attnlab.why(model, TOKENS, **CELL)
+
+
+def test_an_edit_of_the_stream_is_an_error():
+    model = small()
+    other = attnlab.edits.ScaleSite(site="layers.0.residual_after", factor=2.0)
+    with attnlab.edit(model, other), pytest.raises(WrongUsage):
+        attnlab.why(model, TOKENS, **CELL)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"head": "1"}, "names one head"),
+        ({"head": "4.0"}, "neither a head"),
+        ({"key": 6}, "position from -6 to 5"),
+        ({"key": "9"}, "it is not there"),
+        ({"query": 1, "key": 3}, "masked"),
+        ({"inputs": TOKENS.repeat(2, 1)}, "one input"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(given, words):
+    given = {"inputs": TOKENS, **CELL, **given}
+    with pytest.raises(WrongUsage, match=words):
+        attnlab.why(small(), **given)
+
+
+def test_a_token_that_is_there_twice_is_named_with_its_places():
+    with pytest.raises(WrongUsage, match=r"2 times, at \[0, 2\]"):
+        attnlab.why(small(), [1, 4, 1, 7], head="0.0", key="1")
+
+
+def test_a_model_whose_queries_are_not_seen_is_refused():
+    model = attach(FAMILIES["bloom"].build())
+    with pytest.raises(CouldNotRun, match="no site"):
+        attnlab.why(model, model.example, head="0.0", key=0)
+
+
+def test_nothing_of_the_model_is_left_changed():
+    model = small()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    plain = model(TOKENS)
+    attnlab.why(model, TOKENS, **CELL)
+    assert torch.equal(model(TOKENS), plain)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_terms_are_shown_drawn_and_written():
+    terms = attnlab.why(small(), TOKENS, **CELL)
+    title, first, *_ = str(terms).splitlines()
+    assert title.startswith("head 1.1, query 5 '3', key 2 '2': score ")
+    assert first.split()[0] == f"{terms.top(1)[0][2]:+.3f}"
+    (table,) = terms.number_tables()
+    assert len(table.rows) == len(terms.query_parts)
+    assert sum(map(sum, table.values)) + terms.position == pytest.approx(terms.score, abs=1e-5)
+    assert terms.to_mapping()["query_parts"] == terms.query_parts
