@@ -5,7 +5,7 @@ import torch
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look import score_terms
+from attnlab.look.head_scores import HeadScores
 from attnlab.look.heads import attentions, layer_name
 from attnlab.look.readout import HeldNorm
 from attnlab.pretrained.attach import attach
@@ -133,13 +133,13 @@ def forget_norms(monkeypatch):
 
 
 def forget_positions(monkeypatch):
-    monkeypatch.setattr(score_terms._Score, "_position", lambda self, *place: 0.0)
+    monkeypatch.setattr(HeadScores, "_position", lambda self, *place: 0.0)
 
 
 def take_another_head(monkeypatch):
-    plain = score_terms._Score._vector
+    plain = HeadScores._vector
     monkeypatch.setattr(
-        score_terms._Score,
+        HeadScores,
         "_vector",
         lambda self, call, name, place: plain(self, call, name, place - (name == "key")),
     )

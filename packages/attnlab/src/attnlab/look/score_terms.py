@@ -15,42 +15,25 @@ The softmax only compares scores: what adds the same to all keys moves no weight
 the terms of the difference from the score of another key, which is free of that.
 """
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, takewhile
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.display import Card, NumberTable, card_text, count_words, displayed
-from attnlab.errors import CouldNotRun, WrongUsage, present
-from attnlab.look.anatomy import (
-    HeadsStep,
-    NormStep,
-    PartStep,
-    Step,
-    are_close,
-    block_steps,
-    device_of,
-)
-from attnlab.look.embedding_parts import EmbeddingParts, embedding_parts
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.head_scores import HeadScores
 from attnlab.look.heads import attentions, head_name, heads_named, number_of_heads
-from attnlab.look.inputs import Call, Inputs, foreign_of
-from attnlab.look.readout import HeldNorm, Place, Writer, outputs_of, written_by
-from attnlab.look.recording import Recording, record
-from attnlab.look.recording.kept_call import KeptMask
+from attnlab.look.inputs import Call, Inputs
 from attnlab.look.recording.recorder import passage_of
-from attnlab.parts.attend import scale_factor
 from attnlab.parts.dropout import drops_out
-from attnlab.pretrained.model import Pretrained
-from attnlab.sites import AttentionCall, Hook, installed, part_of, set_aside, site_names, site_of
+from attnlab.sites import site_of
 
 _MOST_LINES = 10
 _MOST_SUMS, _MOST_PAIRS = 5, 400  # parts of a side that are shown, where there are more pairs
 _MOST_ROWS = 12  # of a table of terms
-_FEED_FORWARD = re.compile(r"(?:(encoder|decoder)\.)?layers\.(\d+)\.feed_forward")
 _CLOSE = 1e-4  # how far the terms may be from the score, relative to the largest
 
 
@@ -220,7 +203,7 @@ def score_terms(
         raise WrongUsage(f"why takes one input; got {call.num_rows}. Ask for each by itself.")
     if drops_out(model):
         raise WrongUsage("the model has random dropout; call model.eval() first.")
-    score = _Score(model, call, part, number)
+    score = HeadScores(model, call, part, number)
     names = score.seen.named(words).tokens(site_of(part, "weights"))
     at_query, at_key = _place("query", query, names.query), _place("key", key, names.key)
     cell, other = score.cell(at_query, at_key), None
@@ -247,34 +230,6 @@ def score_terms(
     return terms
 
 
-class _Stream(NamedTuple):
-    """A stream that queries or keys are made of: its site, its first site, and the steps that wrote
-    to it."""
-
-    site: str
-    start: str
-    steps: tuple[Step, ...]
-
-
-class _Streams(NamedTuple):
-    """The streams of queries and of keys, which differ in cross-attention alone."""
-
-    query: _Stream
-    key: _Stream
-
-
-class _Cell(NamedTuple):
-    """One score: its terms (query's part, key's part), what a bias by position adds, their sum."""
-
-    terms: Tensor
-    position: float
-    score: float
-
-    def less(self, other: "_Cell") -> "_Cell":
-        """Return the difference from another cell of the same query."""
-        return _Cell(*(one - two for one, two in zip(self, other, strict=True)))
-
-
 def _head(model: nn.Module, head: str) -> tuple[str, int]:
     """Return the part and the number of a head."""
     sizes = {part: number_of_heads(model, part) for part in attentions(model)}
@@ -284,14 +239,6 @@ def _head(model: nn.Module, head: str) -> tuple[str, int]:
     if len(chosen) != 1:
         raise WrongUsage(f"head= names one head, such as {head}.0; got {head!r}, a layer.")
     return chosen[0]
-
-
-def stack_of_part(model: nn.Module, part: str) -> str:
-    """Return the name of the stack that an attention is in; "" in a model of one."""
-    block = part_of(part)
-    if isinstance(model, Pretrained):
-        return next(stack.name for stack in model.structure.stacks if block in stack.paths)
-    return block.rpartition("layers")[0].rstrip(".")
 
 
 def _place(what: str, place: int | str, names: Sequence[str]) -> int:
@@ -311,290 +258,3 @@ def _place(what: str, place: int | str, names: Sequence[str]) -> int:
 
 def _bare(name: str) -> str:
     return name.strip(" ␣▁Ġ")
-
-
-def _streams_of(model: nn.Module, part: str) -> _Streams:
-    """Find the streams that an attention reads.
-
-    Raises:
-        CouldNotRun: its queries, its keys or its stream are not seen.
-    """
-    stack = stack_of_part(model, part)
-    blocks = block_steps(model, stack)
-    before = tuple(
-        takewhile(
-            lambda step: not (isinstance(step, HeadsStep) and step.point == part),
-            chain.from_iterable(blocks),
-        )
-    )
-    is_cross = part.endswith("cross_attention")
-    site = site_of(part_of(part), "residual_between" if is_cross else "residual_before")
-    query = key = _Stream(site, site_of(stack, "embedding"), before)
-    if is_cross:
-        steps = block_steps(model, "encoder")
-        last = f"encoder.layers.{len(steps) - 1}.residual_after"
-        key = _Stream(last, "encoder.embedding", tuple(chain.from_iterable(steps)))
-    wanted = {query.site, query.start, key.site, key.start, f"{part}.query", f"{part}.key"}
-    lacking = wanted - set(site_names(model))
-    if lacking:
-        kind = type(foreign_of(model)).__name__
-        raise CouldNotRun(f"scores of this {kind} cannot be decomposed: no site {min(lacking)}.")
-    return _Streams(query, key)
-
-
-def _blocks_before(part: str, streams: _Streams) -> list[str]:
-    """List the streams after the blocks before an attention, but for those that it reads itself."""
-    blocks = [
-        part_of(step.point if isinstance(step, HeadsStep) else step.name)
-        for step in {*streams.query.steps, *streams.key.steps}
-        if not isinstance(step, NormStep)
-    ]
-    sites = {site_of(block, "residual_after") for block in blocks if block != part_of(part)}
-    return sorted(sites - {stream.site for stream in streams})
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What one plain pass shows: a recording, and the outputs of other parts."""
-
-    model: nn.Module
-    recording: Recording
-    kept: dict[PartStep, Tensor]
-    embedded: EmbeddingParts
-
-    @classmethod
-    def of(cls, model: nn.Module, call: Call, part: str, streams: _Streams) -> "_Seen":
-        """Run the model."""
-        steps = {*streams.query.steps, *streams.key.steps}
-        heads = [site_of(step.point, "heads") for step in steps if isinstance(step, HeadsStep)]
-        own = [site_of(part, name) for name in ("scores", "weights")]
-        sites = {stream.site for stream in streams} | {stream.start for stream in streams}
-        blocks = _blocks_before(part, streams)
-        others = [step for step in steps if isinstance(step, PartStep)]
-        with (
-            torch.no_grad(),
-            outputs_of(foreign_of(model), others) as kept,
-            embedding_parts(model) as embedded,
-            record(model, [*sites, *heads, *own, *blocks], keep_on=device_of(model)) as recording,
-        ):
-            call(model)
-        return cls(model, recording, kept, embedded)
-
-    def named(self, words: Mapping[str, Sequence[str]]) -> Recording:
-        """Return the recording, with better names of its tokens if there are any."""
-        return self.recording.named(words) if words else self.recording
-
-    def written(self, stream: _Stream, position: int) -> tuple[list[Writer], Tensor]:
-        """Return what each part wrote to a stream at one position, (writer, d_model)."""
-        whole = self.recording[stream.site]
-        place = Place(whole, torch.tensor([position], device=whole.device), None)
-        with torch.no_grad(), set_aside(self.model):
-            embedding = self.recording[stream.start]
-            began, first = self.embedded.split(stream.start, embedding, position)
-            writers, written = written_by(
-                self.model,
-                stream.steps,
-                (began, first[:, None, None]),
-                self.recording,
-                self.kept,
-                place,
-            )
-        parts = written[:, 0, 0]
-        if not are_close(parts.sum(0), whole[0, position]):
-            raise WrongUsage(
-                f"what was written does not sum to {stream.site}: something else changes the "
-                "stream. Leave edits of outputs and of the stream first."
-            )
-        return writers, parts
-
-
-class _Score:
-    """The scores of one head on one input, as functions of the streams."""
-
-    def __init__(self, model: nn.Module, call: Call, part: str, head: int) -> None:
-        self._model, self._part, self._head = model, part, head
-        self.streams = _streams_of(model, part)
-        self.seen = _Seen.of(model, call, part, self.streams)
-        known = {site: self.seen.recording[site] for site in _blocks_before(part, self.streams)}
-        with _HeldNorms(foreign_of(model)) as norms, set_aside(model):
-            self._leaves = _Leaves(part, self.streams, known, _leaf)
-            with torch.enable_grad():
-                self._call = self._leaves.run(model, call)
-            norms.begin_again()
-            zeros = _Leaves(part, self.streams, known, torch.zeros_like)
-            with torch.no_grad():
-                self._bias = zeros.run(model, call)
-        self.query_parts: list[str] = []
-        self.key_parts: list[str] = []
-
-    def cell(self, query: int, key: int) -> _Cell:
-        """Decompose one score."""
-        self.query_parts, queries = self._side(self.streams.query, "query", query)
-        self.key_parts, keys = self._side(self.streams.key, "key", key)
-        scale = scale_factor(self._call.scale, queries.shape[-1])
-        terms = scale * (queries @ keys.T).double()
-        score, position = self._tile("scores", query, key), self._position(query, key)
-        cap = _cap_of(self._model)
-        if cap:  # the tanh's ratio is held fixed
-            total = terms.sum()
-            terms = terms * (cap * torch.tanh(total / cap) / total)
-        return _Cell(terms, position, score)
-
-    def weight(self, query: int, key: int) -> float:
-        """Return the weight of one key."""
-        return self._tile("weights", query, key)
-
-    def _tile(self, name: str, query: int, key: int) -> float:
-        one = {"queries": slice(query, query + 1), "keys": slice(key, key + 1)}
-        site = site_of(self._part, name)
-        return float(self.seen.recording.tile(site, head=self._head, **one))
-
-    def _position(self, query: int, key: int) -> float:
-        """Return what a mask of numbers adds to one score.
-
-        Raises:
-            WrongUsage: the key is masked.
-        """
-        call = self._call
-        mask = KeptMask(call.mask, call.query.shape[2], call.key.shape[2], call.query.device)
-        part = mask.part(0, self._head, slice(query, query + 1))
-        added = 0.0
-        if part is not None:
-            value = part[0, 0, 0, key].detach()
-            added = float(value) if value.is_floating_point() else 0.0 if value else -torch.inf
-        if added == -torch.inf or self._tile("scores", query, key) == -torch.inf:
-            raise WrongUsage(f"key {key} is masked for query {query}: its score is −inf.")
-        return added
-
-    def _side(self, stream: _Stream, name: str, position: int) -> tuple[list[str], Tensor]:
-        """Return the parts of a stream at a position, and the query or key that each makes, (part,
-        head_width)."""
-        vector, bias = (
-            self._vector(self._call, name, position),
-            self._vector(self._bias, name, position),
-        )
-        leaf = self._leaves.leaves[stream.site]
-        (jacobian,) = torch.autograd.grad(
-            vector, leaf, torch.eye(len(vector), device=vector.device, dtype=vector.dtype),
-            retain_graph=True, is_grads_batched=True,
-        )  # fmt: skip
-        here = jacobian[:, 0, position].clone()
-        jacobian[:, 0, position] = 0.0
-        if bool((jacobian != 0).any()):
-            raise CouldNotRun(
-                f"the {name} at a position of {self._part} is made of other positions too, so its "
-                "score is no sum over parts of one."
-            )
-        writers, parts = self.seen.written(stream, position)
-        vectors = parts.double() @ here.double().T
-        return [*map(_part_name, writers), "bias"], torch.cat([vectors, bias.double().unsqueeze(0)])
-
-    def _vector(self, call: AttentionCall, name: str, position: int) -> Tensor:
-        """Return the query or key of the head at a position, (head_width,)."""
-        head, value = self._head, call.query
-        if name == "key":
-            head, value = head * call.key.shape[1] // call.query.shape[1], call.key
-        return value[0, head, position]
-
-
-def _part_name(writer: Writer) -> str:
-    """Name a writer in few letters: "feed-forward 3" for "layers.3.feed_forward"."""
-    fed = _FEED_FORWARD.fullmatch(str(writer))
-    return " ".join(filter(None, (fed[1], "feed-forward", fed[2]))) if fed else str(writer)
-
-
-def _cap_of(model: nn.Module) -> float:
-    """Return the cap of a model's scores; 0 if they have none."""
-    config: Any = getattr(foreign_of(model), "config", None)
-    if not hasattr(config, "get_text_config"):
-        return 0.0
-    return getattr(config.get_text_config(), "attn_logit_softcapping", None) or 0.0
-
-
-def _leaf(value: Tensor) -> Tensor:
-    return value.detach().clone().requires_grad_()
-
-
-class _Reached(BaseException):
-    """Raised where the attention is reached, to skip the rest of the model."""
-
-
-class _Leaves(Hook):
-    """Puts something in the place of streams, and stops where an attention gets its queries and
-    keys.
-
-    known: streams that need not be computed · put: what stands in a stream's place, made of it.
-    """
-
-    def __init__(
-        self,
-        part: str,
-        streams: _Streams,
-        known: Mapping[str, Tensor],
-        put: Callable[[Tensor], Tensor],
-    ) -> None:
-        self._part, self._known, self._put = part, known, put
-        self._wanted = {stream.site for stream in streams}
-        self.sites = {*self._wanted, *known, site_of(part, "query")}
-        self.leaves: dict[str, Tensor] = {}
-        self._call: AttentionCall | None = None
-
-    def run(self, model: nn.Module, call: Call) -> AttentionCall:
-        """Run the model up to the attention, and return its call."""
-        try:
-            with installed(model, self):
-                call(model)
-        except _Reached:
-            return present(self._call)
-        raise CouldNotRun(f"the model ran without {self._part}.")
-
-    def wants(self, site: str) -> bool:
-        return site in self._wanted
-
-    def visit(self, site: str, value: Tensor) -> Tensor:
-        self.leaves[site] = self._put(value)
-        return self.leaves[site]
-
-    def supply(self, site: str) -> Tensor | None:
-        return self._known.get(site)
-
-    def watch(self, part: str, call: AttentionCall) -> None:
-        if part == self._part:
-            self._call = call
-            raise _Reached
-
-
-class _HeldNorms:
-    """Holds every norm of a model at the scale that it has in the first pass, in the second one
-    too."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._modules = [
-            module
-            for module in model.modules()
-            if "norm" in type(module).__name__.lower() and not list(module.children())
-        ]
-        self._held: list[HeldNorm | None] = []
-        self._next: Iterator[HeldNorm | None] | None = None
-
-    def __enter__(self) -> Self:
-        self._handles = [module.register_forward_hook(self._hold) for module in self._modules]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-    def begin_again(self) -> None:
-        """Use the scales that were held from here on."""
-        self._next = iter(self._held)
-
-    def _hold(self, module: nn.Module, args: Any, output: Any) -> Tensor | None:
-        """Replace the output of a norm by the same with its scale held; leave other modules."""
-        if self._next is not None:
-            norm = next(self._next)
-        else:
-            with torch.no_grad():
-                norm = HeldNorm.of(module.forward, args[0].detach(), output.detach())
-            self._held.append(norm)
-        return None if norm is None else norm(args[0])
