@@ -12,6 +12,7 @@ _COLUMNS = {"sidebar-drawer": "Site", "toc-drawer": "This page"}
 _SCROLLS = re.compile(r'<(pre|div(?= class="table-wrapper))(?=[ >])(?![^>]*tabindex)')
 
 
+_RESULTS = '<div id="search-results"'  # which stand under no heading of the page
 _EMPTY_HEAD = re.compile(r'<th class="head[^"]*">(<p></p>)?</th>')
 
 
@@ -22,5 +23,6 @@ def accessible(page: str) -> str:
         page = page.replace(
             f'<aside class="{column}', f'<aside aria-label="{name}" class="{column}'
         )
+    page = page.replace(_RESULTS, f"<h1>Search</h1>\n{_RESULTS}")
     page = _EMPTY_HEAD.sub("<td></td>", page)  # the corner of a table, which heads nothing
     return _SCROLLS.sub(r'<\1 tabindex="0"', page)

@@ -106,9 +106,11 @@ def write_notebooks(app: Sphinx, error: Exception | None) -> None:
 
 def mend_pages(app: Sphinx, error: Exception | None) -> None:
     """Write into each page what the theme leaves out."""
-    for page in app.env.all_docs if error is None else ():
-        path = Path(app.outdir) / f"{page}.html"
-        path.write_text(accessible(path.read_text()))
+    if error is not None:
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        if path.parent.name not in ("playground", "_static"):
+            path.write_text(accessible(path.read_text()))
 
 
 def shorten_edit(
