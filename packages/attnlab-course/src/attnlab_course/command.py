@@ -17,8 +17,8 @@ from attnlab.errors import WrongUsage
 from attnlab_course.author_commands import Own, adapters, verify
 
 if TYPE_CHECKING:
-    from attnlab_course.check import Outcome
     from attnlab_course.exercise import CourseExercise
+    from attnlab_course.judge import Outcome
     from attnlab_course.sandbox.replies import AskProgram
     from attnlab_course.workspace import State, Workspace
 
@@ -314,7 +314,7 @@ def _check_adapters(file: Path, names: list[str], seed: int, *, as_json: bool) -
     from attnlab_course.adapters import SHIM, adapted_exercises
     from attnlab_course.cases import draw_questions
     from attnlab_course.catalog import exercise_of_file
-    from attnlab_course.check import judge
+    from attnlab_course.judge import judge
     from attnlab_course.workspace import read_source
 
     source = read_source(file)

@@ -7,9 +7,9 @@ from typing import Any
 from attnlab.display import plural
 from attnlab.errors import present
 from attnlab_course.cells import solution_text
-from attnlab_course.check import CheckResult, Outcome
 from attnlab_course.compare import show
 from attnlab_course.exercise import Case, CourseExercise, Given
+from attnlab_course.judge import CheckResult, Outcome
 
 _INDENT = " " * 4
 _MOST_PRINTED = 8  # lines

@@ -6,9 +6,9 @@ import inspect
 from attnlab.errors import WrongUsage, present, type_words
 from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import find_exercise
-from attnlab_course.check import Outcome, judge
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.feedback import feedback_lines
+from attnlab_course.judge import Outcome, judge
 from attnlab_course.sandbox.replies import ask_names
 from attnlab_course.sandbox.runner import Names
 from attnlab_course.workspace import find_workspace

@@ -16,8 +16,8 @@ from attnlab.errors import WrongUsage
 from attnlab_course.cases import draw_questions, encode_case
 from attnlab_course.catalog import holds_back
 from attnlab_course.cells import parse_program
-from attnlab_course.check import Outcome, judge
 from attnlab_course.exercise import Case, CourseExercise
+from attnlab_course.judge import Outcome, judge
 from attnlab_course.sandbox.replies import AskProgram
 from attnlab_course.workspace import FORM, LOG, Workspace, is_untouched, time_now
 

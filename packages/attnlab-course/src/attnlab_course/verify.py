@@ -21,10 +21,10 @@ from attnlab_course.cells import (
     starter_program,
     with_line,
 )
-from attnlab_course.check import Outcome, check_here, judge
 from attnlab_course.exercise import CourseExercise, Mistake
 from attnlab_course.grading.bans import banned_names
 from attnlab_course.grading.submissions import read_class
+from attnlab_course.judge import Outcome, check_here, judge
 from attnlab_course.mistakes import ask_reference, with_mistake
 from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_here
 from attnlab_course.submit import check_program, hand_in

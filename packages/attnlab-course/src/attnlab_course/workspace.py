@@ -22,8 +22,8 @@ from attnlab_course.cells import (
     starter_cells,
     starter_notebook,
 )
-from attnlab_course.check import Outcome
 from attnlab_course.exercise import CourseExercise
+from attnlab_course.judge import Outcome
 from attnlab_course.notebook_cells import join_cells
 from attnlab_course.sandbox.runner import load_names
 

@@ -11,7 +11,7 @@ from attnlab.errors import WrongUsage
 from attnlab_course.adapters import SHIM, adapted_exercises, adapter_template
 from attnlab_course.catalog import exercise_names, find_exercise
 from attnlab_course.cells import solution_text
-from attnlab_course.check import judge
+from attnlab_course.judge import judge
 from attnlab_course.mistakes import with_mistake
 from attnlab_course.sandbox.replies import ask_names
 from attnlab_course.sandbox.runner import load_names

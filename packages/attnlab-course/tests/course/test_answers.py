@@ -7,7 +7,7 @@ import pytest
 
 from attnlab_course.catalog import exercise_names, find_exercise
 from attnlab_course.cells import solution_text
-from attnlab_course.check import check_here
+from attnlab_course.judge import check_here
 from tests.sampling import sampled
 
 from .classroom import questions_of

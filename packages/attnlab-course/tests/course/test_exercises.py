@@ -14,8 +14,8 @@ from attnlab_course.cells import (
     starter_program,
     with_line,
 )
-from attnlab_course.check import check_here
 from attnlab_course.exercise import CourseExercise, Mistake
+from attnlab_course.judge import check_here
 from attnlab_course.verify import verify_exercise
 
 from .classroom import questions_of

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from attnlab_course.check import judge
 from attnlab_course.compare import Other, difference
 from attnlab_course.exercise import Case, Failure
 from attnlab_course.grading.classroom import grade_class
@@ -21,6 +20,7 @@ from attnlab_course.grading.sheets import inert_cell, read_table, write_table
 from attnlab_course.grading.similarity import Alike
 from attnlab_course.grading.student_feedback import failure_words
 from attnlab_course.grading.submissions import Submission, read_class
+from attnlab_course.judge import judge
 from attnlab_course.mistakes import ask_judge
 from attnlab_course.sandbox.replies import CaseAnswer, Reply
 

@@ -6,7 +6,7 @@ import pytest
 from attnlab.design import design_for
 from attnlab.tasks.vectors import VectorTask, vector_task
 from attnlab_course.catalog import find_exercise
-from attnlab_course.check import judge
+from attnlab_course.judge import judge
 from attnlab_course.material.weights import Head, add_scores, gain_mistake, missing_factor, run_head
 from attnlab_course.sandbox.replies import ask_names
 from attnlab_course.sandbox.runner import load_names

@@ -11,8 +11,8 @@ from attnlab.design import copy_first, identity, submission_record, unique
 from attnlab.errors import WrongUsage
 from attnlab.models.single_head import SingleHead
 from attnlab_course.catalog import find_exercise
-from attnlab_course.check import check_here, judge
 from attnlab_course.grading.record import FORM, answers_of_record
+from attnlab_course.judge import check_here, judge
 from attnlab_course.sandbox.replies import ask_names
 
 from .classroom import questions_of

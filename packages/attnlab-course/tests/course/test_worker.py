@@ -13,7 +13,7 @@ from attnlab.errors import CouldNotRun
 from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
-from attnlab_course.check import judge
+from attnlab_course.judge import judge
 from attnlab_course.sandbox.replies import (
     SENTENCES,
     CaseAnswer,

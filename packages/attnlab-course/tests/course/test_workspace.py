@@ -19,7 +19,7 @@ from attnlab_course.cells import (
     starter_notebook,
     starter_program,
 )
-from attnlab_course.check import check_here
+from attnlab_course.judge import check_here
 from attnlab_course.sandbox.replies import ask_here
 from attnlab_course.submit import check_text, hand_in, text_answer
 from attnlab_course.workspace import State, Workspace, find_workspace, is_untouched

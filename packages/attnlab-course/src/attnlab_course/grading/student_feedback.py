@@ -5,10 +5,10 @@ student's code saw. So a student reads one of a few fixed sentences, with the na
 only if it is one of Python's own.
 """
 
-from attnlab_course.check import PENDING
 from attnlab_course.exercise import Check, CourseExercise, Failure
 from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.gradebook import Grade, Gradebook, Row
+from attnlab_course.judge import PENDING
 from attnlab_course.sandbox.replies import PYTHON_ERRORS, TOO_LARGE
 
 _SENTENCES = {

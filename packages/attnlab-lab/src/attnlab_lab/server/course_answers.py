@@ -18,9 +18,9 @@ from torch import Tensor
 from attnlab.errors import WrongUsage, present
 from attnlab_course.catalog import CHAPTERS, find_exercise
 from attnlab_course.cells import Cell, split_cells, starter_cells, starter_program
-from attnlab_course.check import CheckResult, Outcome
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.feedback import call_lines, check_words, shown_failure
+from attnlab_course.judge import CheckResult, Outcome
 from attnlab_course.sandbox.worker import Worker
 from attnlab_course.submit import check_program
 from attnlab_course.workspace import State, Workspace, draw_picture

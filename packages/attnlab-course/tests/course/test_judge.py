@@ -1,16 +1,18 @@
 """Answers beside what was expected, and mistakes told by their names."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
+import attnlab_course
 from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
-from attnlab_course.check import check_here, judge
 from attnlab_course.compare import Other, difference, is_same, read_answer
 from attnlab_course.feedback import feedback_lines
+from attnlab_course.judge import check_here, judge
 from attnlab_course.mistakes import with_mistake
 from attnlab_course.sandbox.replies import Reply, ask_names, cannot_run
 from attnlab_course.sandbox.runner import MOST_NUMBERS, decode, encode
@@ -326,3 +328,9 @@ def test_a_program_that_takes_too_much_memory_is_told_how_much_it_may_take(check
     outcome, _ = check_softmax("return [0] * 10**11")
     words = outcome.checks[0].failure.words
     assert words.startswith("MemoryError; it may take 2 GB in all; make its arrays and lists")
+
+
+def test_no_module_of_the_course_hides_the_function_check():
+    names = {path.stem for path in Path(attnlab_course.__file__).parent.iterdir()}
+    assert not names & set(attnlab_course.__all__)
+    assert callable(attnlab_course.check)
