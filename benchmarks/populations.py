@@ -169,7 +169,7 @@ def sorting(rounds: int, device: str, table: Table) -> None:
     for members in (1, 64, 1_024):
         each = population("sorting", members, device)
         arguments = (each.models, each.configs, each.loss, each.example())
-        for is_compiled in (True, False):
+        for is_compiled in (True, False) if members < 1_024 else (True,):
             layout: Layout = Simd(*arguments) if is_compiled else interpreted(*arguments)
             name = f"{members:,} model{'s' * (members > 1)}"
             name += "" if is_compiled else ", no compiler"
