@@ -188,6 +188,17 @@ def test_a_model_whose_queries_are_not_seen_is_refused():
         attnlab.why(model, model.example, head="0.0", key=0)
 
 
+def test_a_model_without_blocks_is_refused():
+    head = attnlab.SingleHead(attnlab.SingleHeadConfig())
+    with pytest.raises(WrongUsage, match="no residual stream"):
+        attnlab.why(head, torch.randn(1, 3, 3), head="0.0", key=0)
+
+
+def test_a_model_in_half_precision_is_taken_apart_within_its_own_rounding():
+    terms = attnlab.why(small().bfloat16(), TOKENS, **CELL)
+    assert 1e-6 < terms.error < 16 * 2**-7
+
+
 def test_nothing_of_the_model_is_left_changed():
     model = small()
     before = {name: value.clone() for name, value in model.state_dict().items()}

@@ -133,8 +133,14 @@ def block_steps(model: nn.Module, stack: str) -> list[list[Step]]:
     small pass the first time.
 
     Raises:
+        WrongUsage: a model without a stack of blocks.
         CouldNotRun: what a block of a foreign model gives is not a sum.
     """
+    if not isinstance(model, Decoder | Encoder | EncoderDecoder | Pretrained):
+        raise WrongUsage(
+            "a score is taken apart in a decoder, an encoder, an encoder–decoder or a pretrained "
+            f"model; got {type(model).__name__}, which has no residual stream of blocks."
+        )
     if not isinstance(model, Pretrained):
         blocks: Any = getattr(model, stack) if stack else model
         return [_own_steps(site_of(stack, ""), *numbered) for numbered in enumerate(blocks.layers)]

@@ -203,6 +203,11 @@ class HeadScores:
             terms = terms * (cap * torch.tanh(total / cap) / total)
         return Cell(terms, position, score)
 
+    @property
+    def rounding(self) -> float:
+        """One rounding of the numbers that the model computes with, relative."""
+        return torch.finfo(self._call.query.dtype).eps
+
     def weight(self, query: int, key: int) -> float:
         """Return the weight of one key."""
         return self._tile("weights", query, key)
@@ -358,6 +363,8 @@ class _HeldNorms:
 
     def _hold(self, module: nn.Module, args: Any, output: Any) -> Tensor | None:
         """Replace the output of a norm by the same with its scale held; leave other modules."""
+        if not args or not isinstance(output, Tensor):
+            return None
         if self._next is not None:
             norm = next(self._next)
         else:

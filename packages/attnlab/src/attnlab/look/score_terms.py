@@ -222,7 +222,8 @@ def score_terms(
         weight=score.weight(at_query, at_key),
         against=None if other is None else (other, names.key[other]),
     )
-    if terms.error > _CLOSE * max(1.0, abs(terms.score), float(terms.terms.abs().max())):
+    size = max(1.0, abs(terms.score), float(terms.terms.abs().max()))
+    if terms.error > max(_CLOSE, 16 * score.rounding) * size:
         raise CouldNotRun(
             f"the terms of head {terms.head} miss its score, {terms.score:.6g}, by "
             f"{terms.error:.2g}: it is made of something that is no part of the stream."
