@@ -97,7 +97,8 @@ def grade(
             again=names,
             progress=tell,
         )
-        book = make_gradebook(settings, handed_in, graded, out, entries_passed_over(submissions))
+        passed_over = entries_passed_over(submissions, settings.exercises)
+        book = make_gradebook(settings, handed_in, graded, out, passed_over)
         alike = find_alike(handed_in, settings.exercises)
         results = class_results(book, alike)
         write_exports(book, out)

@@ -356,4 +356,18 @@ def test_whatever_is_passed_over_is_told(tmp_path, exercises):
         assert f"{name} was passed over" in told
     assert ".DS_Store" not in told
     assert "double_final.py was passed over: its name" in found["double_final"].problems[0]
-    assert entries_passed_over(place) == ["notes.docx"]
+    assert entries_passed_over(place, exercises) == ["notes.docx"]
+
+
+def test_a_lone_program_is_not_taken_for_a_student_of_the_folders_name(tmp_path, exercises):
+    place = tmp_path / "class"
+    place.mkdir()
+    (place / "double.py").write_text(GOOD)
+    (place / "ada_double.py").write_text(GOOD)
+    (place / "readme.txt").write_text("Please grade these.")
+    found = {each.student: each for each in read_class(place, exercises)}
+    assert found.keys() == {"ada", "double"}
+    assert found["ada"].problems == []
+    assert "does not say whose it is: name it STUDENT_double.py" in found["double"].problems[0]
+    assert list(found["double"].answers) == ["double"]  # and nothing is lost
+    assert entries_passed_over(place, exercises) == ["readme.txt"]

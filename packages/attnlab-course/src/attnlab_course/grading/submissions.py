@@ -14,7 +14,6 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import filterfalse
 from pathlib import Path, PurePosixPath
 
 from attnlab.display import harmless
@@ -106,9 +105,9 @@ def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Su
     folder = folder.resolve()  # so that it has a name
     submissions: dict[str, Submission] = {}
     inside = _inside(folder)
-    paths = [folder] if inside is None else filter(_may_be_submission, inside)
+    paths = [folder] if inside is None else _submissions_of(inside, exercises)
     for path in paths:
-        read_into(submissions, path, exercises)
+        read_into(submissions, path, exercises, is_of_class=inside is not None)
     if not submissions:
         raise CouldNotRun(
             f"{folder} holds no submission; expected zips, folders, programs or notebooks, one "
@@ -128,11 +127,15 @@ def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
         match = pattern.fullmatch(name)
         if match:
             return inert(match["student"], _MOST_NAME)
+    return inert(_before_exercise(name, exercises) or path.parent.name, _MOST_NAME)
+
+
+def _before_exercise(name: str, exercises: Mapping[str, CourseExercise]) -> str:
+    """Return what stands before an exercise's name; all of it where it has none."""
     ending = exercise_of(name, exercises) or exercise_of(name, (HOMEWORK_LOG,))
-    if ending is not None:
-        before = re.sub(rf"[ _.-]*{ending}{_NUMBERED}$", "", name)
-        name = before or path.parent.name
-    return inert(name, _MOST_NAME)
+    if ending is None:
+        return name
+    return re.sub(rf"[ _.-]*{ending}{_NUMBERED}$", "", name)
 
 
 def exercise_of(stem: str, exercises: Iterable[str]) -> str | None:
@@ -156,10 +159,21 @@ def inert(text: str, most: int = 200) -> str:
     return line
 
 
-def entries_passed_over(folder: Path) -> list[str]:
-    """Return the names in a folder of submissions that are none, such as a PDF."""
-    passed_over = filterfalse(_may_be_submission, _inside(folder) or ())
-    return [inert(path.name, _MOST_NAME) for path in passed_over]
+def entries_passed_over(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[str]:
+    """Return the names in a folder of submissions that are none, such as a PDF or a read-me."""
+    inside = _inside(folder) or []
+    submissions = set(_submissions_of(inside, exercises))
+    return [inert(path.name, _MOST_NAME) for path in inside if path not in submissions]
+
+
+def _submissions_of(inside: Iterable[Path], exercises: Mapping[str, CourseExercise]) -> list[Path]:
+    """Keep what may be a submission; a text is one if its name has that of an exercise."""
+    return [
+        path
+        for path in inside
+        if _may_be_submission(path)
+        and (path.suffix.lower() != ".txt" or path.is_dir() or exercise_of(path.stem, exercises))
+    ]
 
 
 def _inside(folder: Path) -> list[Path] | None:
@@ -177,7 +191,11 @@ def _may_be_submission(path: Path) -> bool:
 
 
 def read_into(
-    submissions: dict[str, Submission], path: Path, exercises: Mapping[str, CourseExercise]
+    submissions: dict[str, Submission],
+    path: Path,
+    exercises: Mapping[str, CourseExercise],
+    *,
+    is_of_class: bool = False,
 ) -> None:
     """Add the answers of a file or folder to its student's submission, or to those of several.
 
@@ -185,8 +203,12 @@ def read_into(
         submissions: those so far, by student.
         path: the file or folder.
         exercises: by name.
+        is_of_class: it lies among the submissions of a class, whose folder bears no student's name.
     """
     student = student_of(path, exercises)
+    is_nameless = is_of_class and path.is_file() and not _before_exercise(path.stem, exercises)
+    if is_nameless:
+        student = inert(path.stem, _MOST_NAME)
     try:
         files, problems = read_files(path)
         parts = _by_student(student, files, exercises)
@@ -196,6 +218,11 @@ def read_into(
         parts.setdefault(student, {})
     for name, part in parts.items():
         submission = submissions.setdefault(name, Submission(name))
+        if is_nameless:
+            submission.tell(
+                f"{path.name} does not say whose it is: name it STUDENT_{path.name}, or put it "
+                "into a folder that is named after the student"
+            )
         for words in problems if name == student else ():
             submission.tell(words)
         try:

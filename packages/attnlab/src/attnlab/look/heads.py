@@ -147,6 +147,9 @@ def _heads_of(
         part = by_name[name]
         return part, range(sizes[part])
     layer, _, head = name.rpartition(".")
+    if layer not in by_name and _NAME.fullmatch(name):
+        layers = ", ".join(map(layer_name, sizes))
+        raise WrongUsage(f"there is no head {name}; the layers with heads are {layers:.200}.")
     if layer not in by_name or not head.isdecimal():
         known = did_you_mean(layer or name, by_name)
         raise WrongUsage(f"{name!r} is neither a head, LAYER.HEAD, nor a layer; {known}")

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.display import Card, NumberTable, card_text, count_words, displayed
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.look.head_scores import HeadScores
 from attnlab.look.heads import attentions, head_name, heads_named, number_of_heads
 from attnlab.look.inputs import Call, Inputs
@@ -106,8 +106,8 @@ class ScoreTerms:
         key_parts = [self.key_parts[column] for column in columns]
         return [
             NumberTable(
-                f"Terms of the score of {self._cell}", "term", query_parts, key_parts,
-                "part of the query's stream", "part of the key's stream", shown.tolist(),
+                f"Terms of the score of {self._cell}", "Why this key", query_parts, key_parts,
+                "query: part", "key: part", shown.tolist(),
             )
         ]  # fmt: skip
 
@@ -233,6 +233,8 @@ def score_terms(
 
 def _head(model: nn.Module, head: str) -> tuple[str, int]:
     """Return the part and the number of a head."""
+    if not isinstance(head, str):
+        raise WrongUsage(f'head= is a name such as "0.1", layer and head; got {head!r}.')
     sizes = {part: number_of_heads(model, part) for part in attentions(model)}
     chosen = [
         (part, number) for part, heads in heads_named([head], sizes).items() for number in heads
@@ -248,12 +250,17 @@ def _place(what: str, place: int | str, names: Sequence[str]) -> int:
         there = [index for index, name in enumerate(names) if name == place]
         there = there or [index for index, name in enumerate(names) if _bare(name) == _bare(place)]
         if len(there) != 1:
-            are = f"it is there {len(there)} times, at {there}" if there else "it is not there"
-            raise WrongUsage(f"{what}={place!r} names one token of {list(names)!r:.300}; {are}.")
+            if there:
+                at = ", ".join(map(str, there))
+                raise WrongUsage(
+                    f"{what}: {place!r} is there more than once, at {at}; give a position."
+                )
+            known = did_you_mean(_bare(place), [_bare(name) for name in names])
+            raise WrongUsage(f"{what}: no token is {place!r}; {known}")
         return there[0]
     size = len(names)
     if isinstance(place, bool) or not isinstance(place, int) or not -size <= place < size:
-        raise WrongUsage(f"{what}= is a position from {-size} to {size - 1}; got {place!r}.")
+        raise WrongUsage(f"{what}: positions go from {-size} to {size - 1}; got {place!r}.")
     return place % size
 
 
