@@ -33,7 +33,7 @@ def main() -> None:
             page = browser.new_page(
                 viewport={"width": 1280, "height": 1600},
                 color_scheme=scheme,
-                device_scale_factor=1.5,
+                devicescale_factor=1.5,
             )
             page.goto((Path(folder) / "sorting" / "report.html").as_uri())
             section = page.locator("section", has=page.get_by_role("heading", name="Step by step"))

@@ -200,6 +200,7 @@ EXAMPLES = {
     "Question": question,
     "Recording": recording,
     "Report": report,
+    "ScoreTerms": lambda: attnlab.why(model(), IDS[:1], head="0.0", key=0),
     "Search": search,
     "Shown": lambda: attnlab.draw.view.page.Shown(EVIL * 9999),
     "Speed": speed,

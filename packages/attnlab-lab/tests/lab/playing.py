@@ -146,12 +146,13 @@ def tamper(page: Any, address: str, alter: Callable[[Any], None]) -> None:
     page.route(re.compile(address), answer)
 
 
-def violations(page: Any) -> list[tuple[str, str]]:
-    """What the accessibility checks of axe find, and where."""
+def violations(page: Any, rules: list[str] | None = None) -> list[tuple[str, str]]:
+    """What the accessibility checks of axe find, and where: all of them, or those named."""
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
     )
-    found = axe.Axe().run(page, options={"preload": False}).response["violations"]
+    options = {"preload": False, **({"runOnly": rules} if rules else {})}
+    found = axe.Axe().run(page, options=options).response["violations"]
     return [(each["id"], each["nodes"][0]["html"][:100]) for each in found]
 
 

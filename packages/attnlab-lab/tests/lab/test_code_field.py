@@ -149,7 +149,7 @@ def test_typing_fades_what_was_said_of_the_answer_before(opened: Any) -> None:
     assert page.locator(".feedback.old").count() == 0
     page.get_by_label("Your answer").press("a")
     assert page.locator(".feedback.old").count() == 1
-    page.keyboard.press("Control+z")
+    page.keyboard.press("Backspace")
     assert page.locator(".feedback.old").count() == 0
 
 

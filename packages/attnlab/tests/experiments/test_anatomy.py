@@ -623,7 +623,7 @@ def memory_that_forgets_the_weights(peak, work):
 
 
 @plant(sys.modules["attnlab.parts.attend"], "_fused", "fused_memory_is_linear")
-def a_fused_kernel_that_holds_the_weights(fused, query, key, value, mask, *, scale, dropout):
+def a_fused_kernel_that_holds_the_weights(fused, query, key, value, mask, scale, dropout):
     return attention_weights(attention_scores(query, key, mask, scale=scale)) @ value
 
 

@@ -73,7 +73,7 @@ MODEL_FAULTS = {
     "the final norm is never applied": (
         FORMULAS,
         "models.stack",
-        "x = self.final_norm(x)",
+        "x = final_norm(x)",
         "return x",
     ),
     "forbidden is ignored": (
@@ -91,8 +91,8 @@ MODEL_FAULTS = {
     "heads are split interleaved": (
         FORMULAS,
         "parts.heads",
-        "num_heads, x.shape[-1] // num_heads).transpose(-3, -2)",
-        "x.shape[-1] // num_heads, num_heads).movedim(-1, -3)",
+        "num_heads, width // num_heads).transpose(-3, -2)",
+        "width // num_heads, num_heads).movedim(-1, -3)",
     ),
     "scores are not scaled": (FORMULAS, "parts.attend", "return float(width**-0.5)", "return 1.0"),
     "another epsilon in the norm": (

@@ -213,7 +213,7 @@ def test_nothing_of_the_model_is_left_changed():
 
 def test_terms_are_shown_drawn_and_written():
     terms = attnlab.why(small(), TOKENS, **CELL)
-    title, first, *_ = str(terms).splitlines()
+    title, _, first, *_ = str(terms).splitlines()
     assert title.startswith("head 1.1, query 5 '3', key 2 '2': score ")
     assert first.split()[0] == f"{terms.top(1)[0][2]:+.3f}"
     (table,) = terms.number_tables()

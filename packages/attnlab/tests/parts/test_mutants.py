@@ -104,9 +104,9 @@ def without_memory_mask(forward):
 
 # What is replaced, by what (made of the sound function f), and the check that notices it.
 FAULTS = [
-    ("attend:_scale_factor", lambda f: lambda scale, width: 1.0, SCALE),
-    ("attend:_scale_factor", lambda f: lambda scale, width: f(scale or None, width), SCALE),
-    ("attend:_scale_factor", lambda f: lambda scale, width: f(scale, width**2), REFERENCE),
+    ("attend:scale_factor", lambda f: lambda scale, width: 1.0, SCALE),
+    ("attend:scale_factor", lambda f: lambda scale, width: f(scale or None, width), SCALE),
+    ("attend:scale_factor", lambda f: lambda scale, width: f(scale, width**2), REFERENCE),
     ("attend:as_tensor", lambda f: lambda *x: inverted(f(*x)), WEIGHTS),
     ("attend:attention_scores", lambda f: lambda *x, **o: f(*x, **o).clamp(min=-1e9), WEIGHTS),
     ("attend:attention_weights", lambda f: lambda s, **_: f(s.mT).mT, WEIGHTS),

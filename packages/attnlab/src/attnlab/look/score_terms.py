@@ -136,7 +136,9 @@ class ScoreTerms:
         if self.position:
             lines.append(f"  {self.position:+.3f}  a bias by position")
         title = f"{self._cell}: score {self.score:.3f}, weight {self.weight:.3f}"
-        return Card(title, rows=rows, lines=lines)
+        return Card(
+            title, columns=("term", "query's part", "", "key's part"), rows=rows, lines=lines
+        )
 
     def __str__(self) -> str:
         return card_text(self._card())

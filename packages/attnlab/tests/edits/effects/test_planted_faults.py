@@ -176,8 +176,8 @@ the run without the edits stays on the fused kernel | edits.effects.effect | no_
 - with opened(model, edited):
 + with opened(model, ()):
 a layer norm does not take off the mean | look.readout | attributions
-- return scale * weight * parts
-+ return scale * weight * written
+- return norm(written) - bias
++ return norm.factor * written
 each part is normed by itself | look.readout | attributions
 - scaled = _held(function, written, wanted, bias)
 + scaled = torch.stack(list(map(function, written))) - bias
