@@ -230,13 +230,11 @@ class HeadScores:
         call = self._call
         mask = KeptMask(call.mask, call.query.shape[2], call.key.shape[2], call.query.device)
         part = mask.part(0, self._head, slice(query, query + 1))
-        added = 0.0
-        if part is not None:
-            value = part[0, 0, 0, key].detach()
-            added = float(value) if value.is_floating_point() else 0.0 if value else -torch.inf
-        if added == -torch.inf or self._tile("scores", query, key) == -torch.inf:
+        if self._tile("scores", query, key) == -torch.inf:
             raise WrongUsage(f"key {key} is masked for query {query}: its score is −inf.")
-        return added
+        if part is None or not part.is_floating_point():
+            return 0.0
+        return float(part[0, 0, 0, key].detach())
 
     def _side(self, stream: _Stream, name: str, position: int) -> tuple[list[str], Tensor]:
         """Return the parts of a stream at a position, and the query or key that each makes, (part,

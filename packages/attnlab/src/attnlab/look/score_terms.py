@@ -249,21 +249,24 @@ def _head(model: nn.Module, head: str) -> tuple[str, int]:
 def _place(what: str, place: int | str, names: Sequence[str]) -> int:
     """Return a position, given as a number or as the name of a token that is there once."""
     if isinstance(place, str):
-        there = [index for index, name in enumerate(names) if name == place]
-        there = there or [index for index, name in enumerate(names) if _bare(name) == _bare(place)]
-        if len(there) != 1:
-            if there:
-                at = ", ".join(map(str, there))
-                raise WrongUsage(
-                    f"{what}: {place!r} is there more than once, at {at}; give a position."
-                )
-            known = did_you_mean(_bare(place), [_bare(name) for name in names])
-            raise WrongUsage(f"{what}: no token is {place!r}; {known}")
-        return there[0]
+        return _place_named(what, place, names)
     size = len(names)
     if isinstance(place, bool) or not isinstance(place, int) or not -size <= place < size:
         raise WrongUsage(f"{what}: positions go from {-size} to {size - 1}; got {place!r}.")
     return place % size
+
+
+def _place_named(what: str, token: str, names: Sequence[str]) -> int:
+    there = [index for index, name in enumerate(names) if name == token]
+    if not there:
+        there = [index for index, name in enumerate(names) if _bare(name) == _bare(token)]
+    if not there:
+        known = did_you_mean(_bare(token), map(_bare, names))
+        raise WrongUsage(f"{what}: no token is {token!r}; {known}")
+    if len(there) > 1:
+        at = ", ".join(map(str, there))
+        raise WrongUsage(f"{what}: {token!r} is there more than once, at {at}; give a position.")
+    return there[0]
 
 
 def _bare(name: str) -> str:
