@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from attnlab.cli.failures import machine_words
 from attnlab.cli.options import WholeNumber
-from attnlab.cli.terminal import print_json
+from attnlab.cli.terminal import complain, print_json
 from attnlab.core.store import write_json
 from attnlab.errors import AttnlabError
 
@@ -73,4 +73,6 @@ def grade_one(
         print_json(result)
     else:
         write_json(out, result)
+        if "error" in result:  # a person who tries it looks here, and not into the file
+            return complain(str(result["error"]), status)
     return status

@@ -237,3 +237,10 @@ def test_after_the_deadline_no_exercise_is_begun(room, capsys, monkeypatch):
     status, result = result_of(room, capsys, room / "class" / "bob.zip")
     assert (status, result["state"]) == (3, "failed")
     assert "the time of --seconds is over" in result["error"]
+
+
+def test_a_failure_is_told_on_the_terminal_too_where_the_result_is_a_file(room, capsys):
+    assert (
+        grade_one("gone.zip", grades=Path("grades"), course=Path("gone.toml"), out=Path("x")) == 3
+    )
+    assert json.loads(Path("x").read_text())["error"] in capsys.readouterr().err

@@ -167,9 +167,12 @@ def _stopped(error: KeyboardInterrupt, hint: str) -> int:
 def _usage(error: cyclopts.CycloptsError) -> str:
     sentence = shorten(" ".join(str(error).split()))
     if isinstance(error, cyclopts.UnusedCliTokensError):
-        sentence += (
-            " Settings are written --set key=value, and an input of several words is one argument."
-        )
+        rest = shorten(" ".join(error.unused_tokens or ()))
+        sentence = f"{rest!r} is more than this command takes."
+        if "=" in rest:
+            sentence += " Settings are written --set key=value."
+        else:
+            sentence += " Give one at a time; an input of several words stands in quotes."
     if not sentence.endswith((".", "?")):
         sentence += "."
     return sentence
