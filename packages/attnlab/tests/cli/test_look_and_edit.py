@@ -182,7 +182,7 @@ def test_an_edge_names_its_two_tokens_whatever_they_are_called(text):
         ("look good", "type an input after the run, before any option: 3 letters from a to c"),
         ("look good cab --site layer.*", "no site of this model matches 'layer.*'"),
         ("look good cax", "expected"),
-        ("look good cab --head 9.1", "'9.1' is neither a head, LAYER.HEAD, nor a layer; known: 0"),
+        ("look good cab --head 9.1", "there is no head 9.1; the layers with heads are 0"),
         ("look good cab --site", "--site needs a site"),
         ("edit good cab --edit ''", "got nothing"),
         ("edit good cab", "name at least one edit"),
