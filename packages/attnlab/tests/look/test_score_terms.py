@@ -153,6 +153,38 @@ def test_a_fault_ends_in_an_error_and_not_in_other_terms(monkeypatch, fault):
         attnlab.why(model, TOKENS, **CELL)
 
 
+def test_a_query_that_is_made_of_other_positions_too_is_refused():
+    model = small()
+    query = model.layers[1].attention.query
+    plain = query.forward
+    query.forward = lambda x: plain(x + x.roll(1, 1))
+    with pytest.raises(CouldNotRun, match="made of other positions"):
+        attnlab.why(model, TOKENS, **CELL)
+
+
+def test_a_long_text_is_taken_apart_a_few_rows_at_a_time(monkeypatch):
+    model = small()
+    terms = attnlab.why(model, TOKENS, **CELL)
+    monkeypatch.setattr("attnlab.look.head_scores._MOST_GRADIENTS", 300)  # three rows of 6 · 16
+    torch.testing.assert_close(attnlab.why(model, TOKENS, **CELL).terms, terms.terms)
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("gpt2", ["transformer.wte", "transformer.wpe", "head 0.0"]),
+        ("bert", ["word_embeddings", "token_type_embeddings", "position_embeddings", "norm bias"]),
+        ("llama", ["embedding", "head 0.0"]),
+    ],
+)
+def test_the_embedding_is_taken_apart_where_it_is_a_sum(name, parts):
+    model = attach(FAMILIES[name].build())
+    terms = attnlab.why(model, model.example["input_ids"][:1], head="1.0", key=0)
+    assert len(terms.query_parts) > len(parts)
+    for found, part in zip(terms.query_parts, parts, strict=False):
+        assert found.endswith(part)
+
+
 def test_an_edit_of_the_stream_is_an_error():
     model = small()
     other = attnlab.edits.ScaleSite(site="layers.0.residual_after", factor=2.0)

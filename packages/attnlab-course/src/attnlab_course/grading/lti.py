@@ -208,16 +208,16 @@ class Services:
         self._repeat(lambda: self._ask("POST", url, "*/*", SCORE, make_score()))
 
     def _find_column(self) -> str:
-        wanted, found = self.platform.assignment, []
+        wanted, columns = self.platform.assignment, []
         for page in self._pages(self.platform.line_items, LINE_ITEMS, {"resource_id": wanted}):
             with refusing_damage("the platform's list of columns"):
-                found += [item for item in page if item.get("resourceId") == wanted]
-        if len(found) > 1:
+                columns += [item for item in page if item.get("resourceId") == wanted]
+        if len(columns) > 1:
             raise WrongUsage(
-                f"the platform has {len(found)} columns for {wanted!r}; name the right one in "
-                f"platform.toml: line_item = {found[0].get('id')!r}"
+                f"the platform has {len(columns)} columns for {wanted!r}; name the right one in "
+                f"platform.toml: line_item = {columns[0].get('id')!r}"
             )
-        return self._address_of(found[0]) if found else ""
+        return self._address_of(columns[0]) if columns else ""
 
     def _address_of(self, item: Mapping[str, Any]) -> str:
         url = item.get("id")

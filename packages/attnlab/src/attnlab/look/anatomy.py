@@ -144,11 +144,11 @@ def block_steps(model: nn.Module, stack: str) -> list[list[Step]]:
     if not isinstance(model, Pretrained):
         blocks: Any = getattr(model, stack) if stack else model
         return [_own_steps(site_of(stack, ""), *numbered) for numbered in enumerate(blocks.layers)]
-    found = _steps_by_model.setdefault(model, {})
-    if stack not in found:
+    by_stack = _steps_by_model.setdefault(model, {})
+    if stack not in by_stack:
         structure = next(each for each in model.structure.stacks if each.name == stack)
-        found[stack] = _foreign_steps(model, structure, _traced(model))
-    return found[stack]
+        by_stack[stack] = _foreign_steps(model, structure, _traced(model))
+    return by_stack[stack]
 
 
 def _traced(model: Pretrained) -> ModelTrace:

@@ -34,16 +34,16 @@ class EmbeddingParts:
         start: its site.
         """
         whole = embedding[0, position]
-        found = self._summed(embedding, whole, position)
-        if found is not None:
-            return found
-        for module, given, output in self.norms:
+        summed = self._summed(embedding, whole, position)
+        if summed is not None:
+            return summed
+        for module, read, output in self.norms:
             if output.shape != embedding.shape or not are_close(output, embedding):
                 continue
-            found = self._summed(embedding, given[0, position], position)
-            norm = HeldNorm.of(module.forward, given[0, position], whole)
-            if found is not None and norm is not None:
-                writers, parts = found
+            summed = self._summed(embedding, read[0, position], position)
+            norm = HeldNorm.of(module.forward, read[0, position], whole)
+            if summed is not None and norm is not None:
+                writers, parts = summed
                 parts = torch.cat([norm(parts) - norm.bias, norm.bias.unsqueeze(0)])
                 return [*writers, Writer("embedding norm bias")], parts
         return [Writer(start)], whole.unsqueeze(0)

@@ -35,6 +35,7 @@ from attnlab.parts.attend import scale_factor
 from attnlab.pretrained.model import Pretrained
 from attnlab.sites import AttentionCall, Hook, installed, part_of, set_aside, site_names, site_of
 
+_MOST_GRADIENTS = 2**24  # numbers made at once: of a long text, a few rows of the matrix
 _FEED_FORWARD = re.compile(r"(?:(encoder|decoder)\.)?layers\.(\d+)\.feed_forward")
 
 
@@ -130,7 +131,7 @@ class _Seen:
         """Run the model."""
         steps = {*streams.query.steps, *streams.key.steps}
         heads = [site_of(step.point, "heads") for step in steps if isinstance(step, HeadsStep)]
-        own = [site_of(part, name) for name in ("scores", "weights")]
+        cells = [site_of(part, name) for name in ("scores", "weights")]
         sites = {stream.site for stream in streams} | {stream.start for stream in streams}
         blocks = _blocks_before(part, streams)
         others = [step for step in steps if isinstance(step, PartStep)]
@@ -138,7 +139,7 @@ class _Seen:
             torch.no_grad(),
             outputs_of(foreign_of(model), others) as kept,
             embedding_parts(model) as embedded,
-            record(model, [*sites, *heads, *own, *blocks], keep_on=device_of(model)) as recording,
+            record(model, [*sites, *heads, *cells, *blocks], keep_on=device_of(model)) as recording,
         ):
             call(model)
         return cls(model, recording, kept, embedded)
@@ -243,21 +244,30 @@ class HeadScores:
             self._vector(self._call, name, position),
             self._vector(self._bias, name, position),
         )
-        leaf = self._leaves.leaves[stream.site]
-        (jacobian,) = torch.autograd.grad(
-            vector, leaf, torch.eye(len(vector), device=vector.device, dtype=vector.dtype),
-            retain_graph=True, is_grads_batched=True,
-        )  # fmt: skip
-        here = jacobian[:, 0, position].clone()
-        jacobian[:, 0, position] = 0.0
-        if bool((jacobian != 0).any()):
+        matrix = self._matrix(vector, self._leaves.leaves[stream.site], position)
+        if matrix is None:
             raise CouldNotRun(
                 f"the {name} at a position of {self._part} is made of other positions too, so its "
                 "score is no sum over parts of one."
             )
         writers, parts = self.seen.written(stream, position)
-        vectors = parts.double() @ here.double().T
+        vectors = parts.double() @ matrix.double().T
         return [*map(part_name, writers), "bias"], torch.cat([vectors, bias.double().unsqueeze(0)])
+
+    def _matrix(self, vector: Tensor, leaf: Tensor, position: int) -> Tensor | None:
+        """Return the matrix (head_width, d_model) from a stream at a position to a query or key
+        there; None if other positions come in."""
+        rows = []
+        ones = torch.eye(len(vector), device=vector.device, dtype=vector.dtype)
+        for some in ones.split(max(1, _MOST_GRADIENTS // leaf.numel())):
+            (gradients,) = torch.autograd.grad(
+                vector, leaf, some, retain_graph=True, is_grads_batched=True
+            )
+            rows.append(gradients[:, 0, position].clone())
+            gradients[:, 0, position] = 0.0
+            if bool((gradients != 0).any()):
+                return None
+        return torch.cat(rows)
 
     def _vector(self, call: AttentionCall, name: str, position: int) -> Tensor:
         """Return the query or key of the head at a position, (head_width,)."""
