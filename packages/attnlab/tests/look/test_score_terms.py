@@ -62,7 +62,7 @@ def test_terms_are_those_of_the_formula_by_hand():
             return torch.stack([*made, matrix.bias[8:]])
 
         by_hand = side(5, block.attention.query) @ side(2, block.attention.key).T * 8**-0.5
-    assert terms.query_parts[:3] == ["embedding tokens", "embedding positions", "head 0.0"]
+    assert terms.query_parts[:3] == ["tokens", "positions", "head 0.0"]
     assert terms.query_parts[-2:] == ["feed-forward 0", "bias"]
     torch.testing.assert_close(terms.terms.float(), by_hand, rtol=0, atol=1e-5)
     torch.testing.assert_close(terms.of_query, terms.terms.sum(1))
@@ -112,8 +112,8 @@ def test_the_difference_from_another_key_is_that_of_the_two():
 @pytest.mark.parametrize(
     ("program", "cell", "top"),
     [
-        (library.reverse, ("1.0", 2, 4), ("feed-forward 0", "embedding positions")),
-        (library.induction, ("1.0", 4, 2), ("head 0.0", "embedding positions")),
+        (library.reverse, ("1.0", 2, 4), ("feed-forward 0", "positions")),
+        (library.induction, ("1.0", 4, 2), ("head 0.0", "positions")),
         (library.sort_by_frequency, ("1.0", 2, 3), ("feed-forward 0", "feed-forward 0")),
     ],
 )

@@ -3,6 +3,7 @@
 A result has `number_tables()`; see `NumberTable`. Nothing here knows the results themselves.
 """
 
+import re
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,10 @@ def tables_report(result: Any) -> ReportContent:
     card = _card_of(result)
     section = tables_section(result)
     subtitle = " ".join(card_text(Card(card.title)).split())
-    return ReportContent(
-        title=type(result).__name__, subtitle=subtitle, facts=[], sections=[section]
+    title = re.sub(
+        r"(?<=[a-z])[A-Z]", lambda letter: f" {letter[0].lower()}", type(result).__name__
     )
+    return ReportContent(title=title, subtitle=subtitle, facts=[], sections=[section])
 
 
 _MOST_TOGETHER = 12  # maps without a chooser

@@ -90,9 +90,10 @@ def _note_own(
             tokens = tokens.sum(-2)
         padded = torch.zeros_like(output)
         padded[..., : tokens.shape[-1]] = tokens
-    parts.outputs.append((f"{path} tokens", padded))
+    stack = path.removesuffix("embedding").replace(".", " ")
+    parts.outputs.append((f"{stack}tokens", padded))
     if not torch.equal(output, padded):
-        parts.outputs.append((f"{path} positions", output - padded))
+        parts.outputs.append((f"{stack}positions", output - padded))
 
 
 def _note(parts: EmbeddingParts, path: str, module: nn.Module, args: Any, output: Any) -> None:
