@@ -259,9 +259,10 @@ class HeadScores:
         there; None if other positions come in."""
         rows = []
         ones = torch.eye(len(vector), device=vector.device, dtype=vector.dtype)
-        for some in ones.split(max(1, _MOST_GRADIENTS // leaf.numel())):
+        step = max(1, _MOST_GRADIENTS // leaf.numel())
+        for first in range(0, len(vector), step):
             (gradients,) = torch.autograd.grad(
-                vector, leaf, some, retain_graph=True, is_grads_batched=True
+                vector, leaf, ones[first : first + step], retain_graph=True, is_grads_batched=True
             )
             rows.append(gradients[:, 0, position].clone())
             gradients[:, 0, position] = 0.0
