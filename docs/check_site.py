@@ -1,23 +1,33 @@
 """Check the site that `make docs` built: `make check-site`.
 
 Every page is opened in Chromium, wide and narrow, in light and dark: axe finds nothing, nothing
-scrolls sideways, and no request leaves the disk. Every link of a page leads to a file, and to a
-place in it, that is there.
+scrolls sideways, no column of a pair is out of sight, and no request leaves the disk. Every link of
+a page leads to a file, and to a place in it, that is there. What searches.toml lists is typed into
+the search, and its page must be among the first three results.
 """
 
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
 WIDTHS = (1280, 390)
+SEARCHES = Path(__file__).parent / "searches.toml"
+NUM_RESULTS = 3  # of a search, among which the page must be
 OPTIONS = {"preload": False, "iframes": False, "resultTypes": ["violations"]}
+HIDDEN_COLUMNS = """() => [...document.querySelectorAll("[role=main] table, main table")]
+  .map((table) => [...table.querySelectorAll("tr")].find((row) => row.children.length === 2
+    && row.children[1].getBoundingClientRect().left > innerWidth - 80))
+  .filter((row) => row).map((row) => row.textContent.trim().slice(0, 60))"""
+RESULTS_ARE_THERE = """number => document.querySelectorAll("ul.search li").length >= number
+  || document.querySelector(".search-summary")?.textContent"""
 CONTRAST = OPTIONS | {"runOnly": ["color-contrast"]}
 
 
@@ -85,14 +95,44 @@ def page_findings(page: Any, site: Path, path: Path) -> Iterator[str]:
                 yield f"{name}, {width} px, {scheme}: {found['id']}, {where}"
         if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
             yield f"{name}: {wide} px wide in a window of {width}"
+        for words in page.evaluate(HIDDEN_COLUMNS):
+            yield f"{name}: a column is out of sight in a window of {width}: {words}"
     for url in requests:
         if not url.startswith((f"{site.as_uri()}/", "data:", "blob:", "about:")):
             yield f"{name}: asks for {url}"
 
 
+def searches() -> dict[str, str]:
+    """Return what is searched, and the page that must be found."""
+    return tomllib.loads(SEARCHES.read_text())
+
+
+def results_of(page: Any, site: Path, words: str) -> list[str]:
+    """Type words into the search of a site, from disk; return the pages of its first results."""
+    page.goto(f"{(site / 'search.html').as_uri()}?q={quote(words)}")
+    page.wait_for_function(RESULTS_ARE_THERE, arg=NUM_RESULTS)
+    links = page.locator("ul.search li > a").evaluate_all(
+        "links => links.map(link => link.getAttribute('href'))"
+    )
+    return [link.partition("#")[0].removesuffix(".html") for link in links[:NUM_RESULTS]]
+
+
+def search_findings(site: Path, browser: Any, wanted: dict[str, str]) -> Iterator[str]:
+    """Yield each search whose page is not among the first results."""
+    if not (site / "search.html").is_file():
+        return
+    page = browser.new_page()
+    for words, wanted_page in wanted.items():
+        found = results_of(page, site, words)
+        if wanted_page not in found:
+            yield f"search for {words!r}: {wanted_page} is not in {found}"
+    page.close()
+
+
 def site_findings(site: Path, browser: Any, only: tuple[str, ...] = ("",)) -> Iterator[str]:
     """Yield all that is wrong with the links of a site, and with some of its pages."""
     yield from broken_links(site)
+    yield from search_findings(site, browser, searches())
     for path in pages_of(site, only):
         context = browser.new_context()
         context.route("**/playground/**", lambda route: route.abort())

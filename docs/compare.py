@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "compare.md"
 ANSWERS = ("yes", "partly", "no")
 OURS = "attnlab"
 INTRODUCTION = """\
-# Beside the peers
+# Beside other libraries
 
 What each can do out of the box. Where a peer is ahead, the table says so. Each answer of ours leads
 to what shows it. The peers' answers are ours too, from running and reading them; tell us where one

@@ -41,13 +41,15 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
+    "search_index",
+    "reference_index",
 ]
 exclude_patterns = ["_build", "notebooks/runs"]
 
 myst_enable_extensions = ["attrs_block", "colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"  # a cache knows nothing of changes in attnlab
-nb_execution_timeout = 120  # seconds a cell
+nb_execution_timeout = 600  # seconds a cell, on a busy machine
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 nb_mime_priority_overrides = [("html", "text/html", 0)]  # a page in place of a widget, which
@@ -65,6 +67,7 @@ html_title = "attnlab"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_search_scorer = str(HERE / "search_order.js")
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#2d5f8a", "color-brand-content": "#2d5f8a"},
     "dark_css_variables": {"color-brand-primary": "#8fbde6", "color-brand-content": "#8fbde6"},
@@ -80,6 +83,8 @@ def write_playground(app: Sphinx) -> None:
 
 def fetch_models(app: Sphinx) -> None:
     """Fetch the models that the notebooks open, once."""
+    if app.config.nb_execution_mode == "off":  # as in a quick build, which shows no results
+        return
     models = HERE / "notebooks" / "runs" / "models"
     script = HERE.parent / "examples" / "small_models.py"
     if not (models / "minilm").exists():

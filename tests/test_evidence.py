@@ -27,6 +27,7 @@ def test_the_page_of_evidence_is_the_one_that_is_written_now():
     [
         ("It takes 3 ms. Is that 2 ms? It is quick.", ["It takes 3 ms."]),
         ("Looking never\nchanges `x[0]`.", ["Looking never changes `x[0]`."]),
+        ("SmolLM2 reads it. SmolLM2 reads 2.", ["SmolLM2 reads 2."]),
         ("```\n1 2 3\n```\n\n# 5 things\n\nSee `head 0`.", []),
         ("1. Take one.\n2. Take 2.", ["Take 2."]),
         ("| a | b |\n| --- | --- |\n| `1` | 2 |", ["table: a | b"]),

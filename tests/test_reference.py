@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+import reference_index
+import search_index
 
 import attnlab
 from attnlab import edits
@@ -28,3 +30,15 @@ def test_every_public_name_has_an_entry():
 def test_an_entry_names_what_there_is(entry):
     module, _, name = entry.rpartition(".")
     assert hasattr(importlib.import_module(module), name)
+
+
+def test_the_index_has_every_entry_with_a_sentence():
+    rows = list(reference_index.names())
+    assert [row.name for row in rows if not row.sentence] == []
+    assert set(ENTRIES) - {row.name for row in rows} == {"attnlab.plot"}  # whose figures it has
+
+
+def test_a_name_without_a_sentence_is_seen(monkeypatch):
+    monkeypatch.setattr(attnlab.record, "__doc__", "Record\n\nAll of it.")
+    assert search_index.sentence_of("attnlab.record") == ""
+    assert search_index.sentence_of("attnlab.plot.head").endswith(".")

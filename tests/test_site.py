@@ -1,7 +1,9 @@
-"""The site: what the notebooks offer, what the theme leaves out, and the check of all pages."""
+"""The site: its menu and search, what notebooks offer, what the theme leaves out, and its check."""
 
 import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -9,6 +11,7 @@ import pytest
 from nbconvert.preprocessors import ExecutePreprocessor
 
 DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.md"))
 PLACE = "someone/attnlab"
 
@@ -124,6 +127,8 @@ def test_the_check_of_the_site_finds_each_fault(findings):
         "dark: color-contrast": "<p class=dim>dim</p><style>@media (prefers-color-scheme: dark)"
         "{ .dim { color: #333; background: #000 } }</style>",
         "px wide in a window of 390": "<p style='width: 600px'>wide</p>",
+        "a column is out of sight in a window of 390: ours": "<div style='overflow: auto' "
+        "tabindex=0><table><tr><td style='min-width: 500px'></td><td>ours</td></tr></table></div>",
         "image-alt": "<img src='data:image/gif;base64,R0lGODlhAQABAAAAACw='>",
         "asks for http://127.0.0.1:9/": "<img alt=one src='http://127.0.0.1:9/none.png'>",
         "gone.html is no file": "<a href='gone.html'>gone</a>",
@@ -131,6 +136,74 @@ def test_the_check_of_the_site_finds_each_fault(findings):
     }
     found = findings(body="".join(faults.values()))
     assert [fault for fault in faults if fault not in found] == []
+
+
+def built(folder: Path, source: Path) -> Path:
+    """Build a site without running its notebooks; a warning is an error."""
+    quick = ("-D", "nb_execution_mode=off", "-D", "suppress_warnings=myst-nb.lexer")
+    command = [sys.executable, "-m", "sphinx", "--builder", "html", "--fail-on-warning"]
+    command += ["--keep-going", "--quiet", *quick]
+    done = subprocess.run(
+        [*command, str(source), str(folder / "html")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "html"
+
+
+@pytest.mark.xdist_group("site")
+def test_the_site_builds_and_each_search_finds_its_page(tmp_path, browser):
+    site = built(tmp_path, DOCS)
+    assert list(check_site.search_findings(site, browser, check_site.searches())) == []
+    assert list(check_site.broken_links(site)) == []
+
+
+TINY = f"""import sys
+sys.path.insert(0, {str(DOCS)!r})
+extensions = ["myst_nb", "search_index"]
+html_theme = "furo"
+html_search_scorer = {str(DOCS / "search_order.js")!r}
+"""
+MENU = "# Menu\n\n```{toctree}\na\nb\nc\nz\n```\n"
+TEXT = "\n\nYou may ask why, and what `CutEdge` is for.\n"
+
+
+@pytest.mark.xdist_group("site")
+@pytest.mark.parametrize(("words", "missed"), [("why, gpu", []), ("gpu", ["why"])])
+def test_a_page_is_first_where_it_says_what_it_answers_and_else_it_is_missed(
+    tmp_path, browser, words, missed
+):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "conf.py").write_text(TINY)
+    (source / "index.md").write_text(MENU)
+    for page in "abcz":
+        (source / f"{page}.md").write_text(f"# Page {page}{TEXT}")
+    (source / "z.md").write_text(f"# Page z\n\n<!-- search: {words} -->{TEXT}")
+    site = built(tmp_path, source)
+    wanted = {"why": "z", "gpu": "z", "cut_edge": "a", "cut edge": "b", "cutedge": "c"}
+    found = list(check_site.search_findings(site, browser, wanted))
+    assert [finding.split("'")[1] for finding in found] == missed
+
+
+def test_each_page_has_one_name_and_is_in_the_menu_once():
+    menus = re.findall(r"```\{toctree\}\n(.*?)```", (DOCS / "index.md").read_text(), re.S)
+    menu = [line for part in menus for line in part.splitlines() if line and line[0] != ":"]
+    assert [line for line in menu if "<" in line] == []  # a second name
+    files = {path.relative_to(DOCS).with_suffix("").as_posix() for path in PAGES}
+    inside = {page for page in files if page.startswith("reference/") and "index" not in page}
+    assert sorted(menu) == sorted(files - inside - {"index"})
+    titles = [re.search(r"^# (.*)", path.read_text(), re.M) for path in PAGES]
+    names = [title[1] for title in titles if title]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_each_notebook_says_what_is_learned_and_what_comes_next(path):
+    cells = [cell for cell in notebook_of(path).cells if cell.cell_type == "markdown"]
+    assert "You will learn" in cells[0].source
+    last = cells[-1].source.rpartition("\n## ")[2] or cells[-1].source
+    assert last.removeprefix("## ").startswith("What next\n")
+    assert re.search(r"\]\([\w./-]+\.md", last)
 
 
 @pytest.mark.slow

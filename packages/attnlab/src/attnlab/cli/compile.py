@@ -58,6 +58,8 @@ def compile_(
         NumPy alone. The same command goes on with a folder that is unfinished.
     resume
         Go on with the proof that was interrupted in --out; refused where there is none.
+    as_json
+        Print the model's facts and the proof as JSON.
     """
     import torch
 

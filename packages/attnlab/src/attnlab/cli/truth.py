@@ -32,6 +32,8 @@ def list_circuits(*, ladder: str | None = None, as_json: AsJson = False) -> int:
     ----------
     ladder
         One ladder alone: content, position, counting, composition or encoder-decoder.
+    as_json
+        Print the list as JSON.
     """
     from attnlab.truth import build_circuit, circuit_names
 
@@ -59,6 +61,8 @@ def show(circuit: str, /, *, dial: str | None = None, as_json: AsJson = False) -
         Its name; attnlab truth list has them.
     dial
         A change before the proof: rotate, compress, noise or norm.
+    as_json
+        Print the labels as JSON.
     """
     from attnlab.truth import build_circuit, label, turned
 
@@ -102,6 +106,8 @@ def write(
         One ladder alone.
     dial
         A change before the proof: rotate, compress, noise or norm.
+    as_json
+        Print how many circuits were written, their size and what was left out as JSON.
     """
     from attnlab.truth import write_suite
 

@@ -1,0 +1,51 @@
+"""The page of the commands is what the program says of itself, with an example of each."""
+
+import pytest
+from cyclopts import App
+
+from docs import commands
+
+
+def test_every_command_has_a_sentence_an_example_and_a_meaning_of_each_argument():
+    assert list(commands.faults()) == []
+
+
+def test_the_page_is_the_one_that_the_program_makes():
+    assert commands.PAGE.read_text() == commands.page(), "python docs/commands.py writes it"
+
+
+def test_the_page_has_every_command_and_its_options():
+    page = commands.page()
+    for chain, command in commands.commands(commands.app):
+        section = page.partition(f"\n### {chain}\n")[2].partition("\n##")[0]
+        assert commands.summary(command) in section
+        for argument in commands.arguments(command):
+            assert f"| `{argument.name}`" in section
+
+
+def greet(name: str, /, *, loud: bool = False) -> None:
+    """Greet somebody
+
+    Parameters
+    ----------
+    name
+        Who is greeted.
+    """
+
+
+@pytest.mark.parametrize(
+    ("examples", "fault"),
+    [
+        ({}, "attnlab greet: no example"),
+        ({"attnlab greet": {"example": "attnlab run sorting"}}, "attnlab greet: no example"),
+        ({"attnlab part": {"example": "attnlab part"}}, "attnlab part: there is no such command"),
+        ({}, "attnlab greet: no sentence"),
+        ({}, "attnlab greet: no meaning of --loud"),
+    ],
+)
+def test_a_command_without_words_or_an_example_is_found(monkeypatch, examples, fault):
+    program = App(name="attnlab")
+    program.command(greet)
+    monkeypatch.setattr(commands, "app", program)
+    monkeypatch.setattr(commands, "examples", lambda: examples)
+    assert fault in "\n".join(commands.faults())
