@@ -261,6 +261,7 @@ def test_the_numbers_are_those_of_python(open_lab: Open) -> None:
     assert said(page, "scaling").startswith("At d_k = 16 ")
 
 
+@pytest.mark.slow
 @needs_node
 def test_wrong_numbers_are_caught(open_lab: Open, playground: Path, tmp_path: Path) -> None:
     faulty = shutil.copytree(playground, tmp_path / "faulty")

@@ -12,7 +12,14 @@ import pytest
 import attnlab.edits as op
 from attnlab.edits import edit
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
-from tests.parts.planting import Fault, faults_in, planted, run_test
+from tests.parts.planting import (
+    Fault,
+    assert_all_stand_in_the_code,
+    each_fault,
+    faults_in,
+    planted,
+    run_test,
+)
 
 from . import (
     test_certificate,
@@ -339,7 +346,11 @@ def test_a_certificate_without_a_fault_holds(name: str) -> None:
     CHECKS[name]()
 
 
-@pytest.mark.parametrize("fault", faults_in(FAULTS), ids=str)
+def test_every_fault_has_its_place_in_the_code() -> None:
+    assert_all_stand_in_the_code(faults_in(FAULTS))
+
+
+@each_fault(FAULTS)
 def test_a_planted_fault_is_noticed(fault: Fault) -> None:
     with planted(fault.module, fault.old, fault.new), pytest.raises(NOTICED) as caught:
         run_test(CHECKS[fault.check])

@@ -204,7 +204,7 @@ def test_passes_on_a_cache_that_an_inner_edit_joined_late_are_not_compared():
     assert inner.effects == {}
 
 
-@pytest.mark.parametrize("name", sampled(["gpt2", "t5", "llama", "bert"], 2))
+@pytest.mark.parametrize("name", sampled(["t5", "gpt2", "llama", "bert"], 1))
 def test_edits_inside_edits_of_pretrained_models_are_told_their_own_change(name):
     pytest.importorskip("transformers")
     from tests.pretrained.trying import logits_of, tried

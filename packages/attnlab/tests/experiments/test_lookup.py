@@ -138,6 +138,7 @@ def test_an_encoder_that_is_told_a_little_of_the_order_is_caught(monkeypatch):
     assert failed(attnlab.run("lookup", **TABLE)) == {"any_order_same_logits"}
 
 
+@pytest.mark.slow
 def test_a_control_that_is_told_no_order_is_caught(train_again, monkeypatch):
     train_again("fixed-control")
     build = fixed_table.build_model
@@ -157,6 +158,7 @@ def test_weight_on_padding_is_caught(monkeypatch):
     assert not claim(report, "outputs_are_the_formulas").passed
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("train_again")
 def test_a_decoder_that_sees_the_future_is_caught(monkeypatch):
     whole = Stack.forward
@@ -180,6 +182,7 @@ def test_loose_words_that_are_told_an_order_are_caught(monkeypatch):
     assert failed(attnlab.run("lookup", **FACTS, variant="loose")) == {"loose_at_chance"}
 
 
+@pytest.mark.slow
 def test_facts_bound_to_each_others_values_are_caught(monkeypatch):
     whole = RecallTask.source
 

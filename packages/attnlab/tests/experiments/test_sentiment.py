@@ -258,7 +258,8 @@ def nothing_is_padded(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "plant", [the_mean_counts_padding, the_model_is_not_told_of_padding, nothing_is_padded]
+    "plant",
+    sampled([the_mean_counts_padding, the_model_is_not_told_of_padding, nothing_is_padded], 1),
 )
 def test_padding_that_changes_something_or_is_not_there_is_caught(plant, long_texts, monkeypatch):
     plant(monkeypatch)
@@ -318,6 +319,7 @@ def test_a_vocabulary_that_knows_the_test_texts_is_caught(monkeypatch):
     assert "tokenizer of best" in depends_on_the_test_texts()
 
 
+@pytest.mark.slow
 def test_an_epoch_chosen_by_the_test_texts_is_caught(monkeypatch):
     honest = fit.make_evaluation
     monkeypatch.setattr(
@@ -328,6 +330,7 @@ def test_an_epoch_chosen_by_the_test_texts_is_caught(monkeypatch):
     assert "losses of mini" in depends_on_the_test_texts()
 
 
+@pytest.mark.slow
 def test_ratios_counted_with_the_test_texts_are_caught(monkeypatch):
     honest = fit.build
 

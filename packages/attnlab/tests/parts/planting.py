@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.sampling import first_of_each
+
 
 def _codes(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
     """Functions and methods by qualified name; what is defined within a function belongs to it."""
@@ -117,6 +119,23 @@ class Fault(NamedTuple):
 
     def __str__(self) -> str:
         return self.name
+
+
+def each_fault(table: str, package: str = "attnlab") -> pytest.MarkDecorator:
+    """Plant the faults of a table, by default the first one of each module.
+
+    They show that a check can fail, which does not change while the check stays as it is.
+    """
+    cases = first_of_each(faults_in(table, package), lambda fault: fault.module)
+    return pytest.mark.parametrize("fault", cases, ids=str)
+
+
+def assert_all_stand_in_the_code(faults: list[Fault]) -> None:
+    """Each fault has a place: code that was changed without its faults is noticed by default."""
+    for fault in faults:
+        file = importlib.import_module(fault.module).__file__
+        assert file is not None
+        replaced(Path(file).read_text(encoding="utf-8"), fault.old, fault.new, fault.module)
 
 
 def faults_in(table: str, package: str = "attnlab") -> list[Fault]:

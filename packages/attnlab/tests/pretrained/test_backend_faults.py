@@ -15,6 +15,7 @@ from attnlab.sites import site_names
 from tests.pretrained import test_families, test_padding, test_streams
 from tests.pretrained.families import FAMILIES, REFUSED
 from tests.pretrained.trying import Tried, difference, tried
+from tests.sampling import first_of_each
 
 pytest.importorskip("transformers")
 
@@ -107,7 +108,10 @@ FAULTS = {"backends.registry": REGISTRY, "attention_call": CALL, **OTHERS}
 
 @pytest.mark.parametrize(
     ("module", "fault"),
-    [pytest.param(module, fault, id=fault[0]) for module in FAULTS for fault in FAULTS[module]],
+    first_of_each(
+        [(module, fault) for module in FAULTS for fault in FAULTS[module]], lambda case: case[0]
+    ),
+    ids=lambda value: value if isinstance(value, str) else value[0],
 )
 def test_a_planted_fault_is_seen(module: str, fault: tuple[str, Any, str, str, str]) -> None:
     _, check, family, old, new = fault

@@ -132,7 +132,7 @@ def _scripts_made_anew() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_scripts_made_anew")
-@pytest.mark.parametrize("fault", sampled(IN_THE_PAGE, 4))
+@pytest.mark.parametrize("fault", sampled(IN_THE_PAGE, 1))
 def test_a_fault_in_the_page_is_caught(fault, open_html, monkeypatch):
     before, after, make, check = fault
     read, counts = bundling._read, []

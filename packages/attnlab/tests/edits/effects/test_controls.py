@@ -27,7 +27,7 @@ from tests.sampling import sampled
 FEW = Rule(draws=50)
 
 
-@pytest.mark.parametrize("seed", sampled([1, 2, 3, 4, 7, 9, 10, 11, 12, 14, 15], 4))
+@pytest.mark.parametrize("seed", sampled([1, 2, 3, 4, 7, 9, 10, 11, 12, 14, 15], 2))
 def test_controls_that_are_edits_give_what_the_edits_give(seed):
     check_controls(seed)
 
@@ -50,7 +50,7 @@ def test_what_stands_at_padding_changes_no_control_and_no_loss():
     close(found[0].effects, found[1].effects, torch.float64)
 
 
-@pytest.mark.parametrize("seed", sampled([1, 2, 3, 7, 9], 2))
+@pytest.mark.parametrize("seed", sampled([1, 2, 3, 7, 9], 1))
 def test_each_other_control_is_its_definition(seed):
     """Patterns made here from the weights of a plain pass, set by an edit, give what the control
     gives."""
@@ -82,7 +82,7 @@ def test_each_other_control_is_its_definition(seed):
                 close(effect + found.before, own(run(each), run(each))[0], torch.float64)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sampled(range(3), 1))
 def test_shuffled_weights_are_the_same_weights_on_allowed_keys(seed):
     each = given(seed, "padded decoder")
     sites = ["layers.0.attention.call"]

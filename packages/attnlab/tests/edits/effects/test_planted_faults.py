@@ -13,7 +13,7 @@ from tests.edits.effects import (
     test_patching,
     test_significance,
 )
-from tests.parts.planting import Fault, faults_in, planted
+from tests.parts.planting import Fault, assert_all_stand_in_the_code, each_fault, faults_in, planted
 
 P = torch.tensor([0.01, 0.04, 0.03, 0.2], dtype=torch.float64)
 
@@ -196,7 +196,11 @@ shuffled weights fall on blocked keys | edits.effects.controls | shuffles
 """
 
 
-@pytest.mark.parametrize("fault", faults_in(FAULTS), ids=str)
+def test_every_fault_has_its_place_in_the_code() -> None:
+    assert_all_stand_in_the_code(faults_in(FAULTS))
+
+
+@each_fault(FAULTS)
 def test_the_check_sees_the_fault(fault: Fault) -> None:
     with (
         planted(fault.module, fault.old, fault.new),

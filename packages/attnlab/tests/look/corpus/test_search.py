@@ -14,7 +14,7 @@ from attnlab.look.corpus import search as searching
 from attnlab.look.corpus.text_files import rows_of
 from attnlab.models import Encoder, EncoderConfig
 from attnlab.seeds import isolated
-from tests.parts.planting import faults_in, planted
+from tests.parts.planting import assert_all_stand_in_the_code, each_fault, faults_in, planted
 
 WORDS = ["the", "cat", "sat", "on", "Mat", "and", "42", ",", "a", "dog"]
 TEXTS = [
@@ -137,7 +137,11 @@ keys of heads are mixed up | measures | previous
 """
 
 
-@pytest.mark.parametrize("fault", faults_in(FAULTS, "attnlab.look.corpus"), ids=str)
+def test_every_fault_has_its_place_in_the_code():
+    assert_all_stand_in_the_code(faults_in(FAULTS, "attnlab.look.corpus"))
+
+
+@each_fault(FAULTS, "attnlab.look.corpus")
 def test_a_planted_fault_is_caught(fault, encoder):
     with planted(fault.module, fault.old, fault.new), pytest.raises(AssertionError):
         check_encoder(search(encoder, fault.check, top=3), encoder, fault.check)

@@ -31,7 +31,7 @@ def weights_of(model, parts, ids):
     return {part: recording[f"{part}.weights"][0] for part in parts}
 
 
-@pytest.mark.parametrize("name", sampled(NAMES, 6))
+@pytest.mark.parametrize("name", sampled(NAMES, 3))
 def test_every_family_is_summarised_as_it_is_recorded_stopped_or_not(name, ids, tmp_path):
     model = attach(FAMILIES[name].build())
     document = summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)

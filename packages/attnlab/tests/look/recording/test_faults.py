@@ -6,7 +6,14 @@ from functools import partial
 import pytest
 import torch
 
-from tests.parts.planting import Fault, faults_in, planted, run_test
+from tests.parts.planting import (
+    Fault,
+    assert_all_stand_in_the_code,
+    each_fault,
+    faults_in,
+    planted,
+    run_test,
+)
 
 from . import (
     test_budget,
@@ -166,7 +173,11 @@ a recording without its checksum is read | look.recording.archive | lies
 """
 
 
-@pytest.mark.parametrize("fault", faults_in(FAULTS), ids=str)
+def test_every_fault_has_its_place_in_the_code() -> None:
+    assert_all_stand_in_the_code(faults_in(FAULTS))
+
+
+@each_fault(FAULTS)
 def test_a_planted_fault_is_noticed(fault: Fault) -> None:
     with (
         planted(fault.module, fault.old, fault.new),

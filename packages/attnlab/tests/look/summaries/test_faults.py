@@ -7,7 +7,7 @@ import torch
 from attnlab.native import attention, compiler_name
 from tests.look.summaries import test_summarize as summaries
 from tests.look.summaries import test_zoom as zooms
-from tests.parts.planting import Fault, faults_in, planted
+from tests.parts.planting import Fault, assert_all_stand_in_the_code, each_fault, faults_in, planted
 from tests.sampling import sampled
 
 NOTICED = (AssertionError, RuntimeError, IndexError, ValueError)
@@ -128,7 +128,7 @@ def run(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
         summaries.check_cases(way, torch.float32, 1e-5, range(20), kind)
 
 
-@pytest.mark.parametrize("fault", sampled(faults_in(COMPILED), 6), ids=str)
+@pytest.mark.parametrize("fault", sampled(faults_in(COMPILED), 1), ids=str)
 def test_a_fault_planted_in_the_compiled_rows_shows(fault: Fault, monkeypatch):
     if compiler_name() is None:
         pytest.skip("there is no C++ compiler here")
@@ -147,7 +147,11 @@ def test_a_fault_planted_in_the_compiled_rows_shows(fault: Fault, monkeypatch):
         run(fault.check, monkeypatch)
 
 
-@pytest.mark.parametrize("fault", faults_in(IN_PYTHON, "attnlab.look.summaries"), ids=str)
+def test_every_fault_has_its_place_in_the_code():
+    assert_all_stand_in_the_code(faults_in(IN_PYTHON, "attnlab.look.summaries"))
+
+
+@each_fault(IN_PYTHON, "attnlab.look.summaries")
 def test_a_fault_planted_in_python_shows(fault: Fault, monkeypatch):
     with planted(fault.module, fault.old, fault.new), pytest.raises(NOTICED):
         run(fault.check, monkeypatch)
