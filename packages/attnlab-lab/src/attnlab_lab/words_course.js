@@ -9,6 +9,8 @@ export const COURSE_WORDS = {
   loading: "Loading the exercises …",
   option: ({ name, title, state }) => `${{ new: "○", begun: "◐", solved: "●" }[state]} ${title} (${name})`,
   solved: (solved, all) => `${solved} of ${all} solved`,
+  next: ({ title }) => `Next: ${title}`,
+  allSolved: "Every exercise is solved.",
   facts: ({ level, minutes, points, kind }) =>
     `Level ${level} of 5, about ${minutes} minutes, ${count(points, "point")}${kind === "predict" ? ". Say it before you run it" : ""}`,
   picture: (title) => `A picture of the answer: ${title}`,

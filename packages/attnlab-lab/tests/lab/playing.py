@@ -146,6 +146,18 @@ def tamper(page: Any, address: str, alter: Callable[[Any], None]) -> None:
     page.route(re.compile(address), answer)
 
 
+def replace_in_script(page: Any, old: str, new: str) -> None:
+    """Replace a piece of the page's script before the page reads it."""
+
+    def answer(route: Any) -> None:
+        own = {**route.request.headers, "sec-fetch-site": "same-origin"}
+        script = route.fetch(headers=own).text()
+        assert script.count(old) == 1
+        route.fulfill(body=script.replace(old, new), content_type="text/javascript")
+
+    page.route("**/lab.js", answer)
+
+
 def violations(page: Any, rules: list[str] | None = None) -> list[tuple[str, str]]:
     """What the accessibility checks of axe find, and where: all of them, or those named."""
     axe = pytest.importorskip(

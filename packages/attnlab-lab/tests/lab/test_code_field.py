@@ -13,7 +13,16 @@ from attnlab_lab.server import course_answers
 from attnlab_lab.server.guard import HEADERS
 from tests.sampling import sampled
 
-from .playing import drawn, enter, read_code, settled, tamper, violations, write_code
+from .playing import (
+    drawn,
+    enter,
+    read_code,
+    replace_in_script,
+    settled,
+    tamper,
+    violations,
+    write_code,
+)
 from .serving import PATIENCE, Lab, opened_room
 
 PART = "body[data-busy=false] .statement h2"
@@ -59,18 +68,6 @@ def strict(browser: Any, window: Any, lab: Lab) -> Iterator[Callable[..., Any]]:
 
     yield open_it
     context.close()
-
-
-def replace_in_script(page: Any, old: str, new: str) -> None:
-    """Replace a piece of the page's script before the page reads it."""
-
-    def answer(route: Any) -> None:
-        own = {**route.request.headers, "sec-fetch-site": "same-origin"}
-        script = route.fetch(headers=own).text()
-        assert script.count(old) == 1
-        route.fulfill(body=script.replace(old, new), content_type="text/javascript")
-
-    page.route("**/lab.js", answer)
 
 
 def another_module(route: Any) -> None:
@@ -389,7 +386,16 @@ def test_it_needs_nothing_of_the_content_policy(strict: Any) -> None:
     page.locator(".code-editor").wait_for()
     write_code(page, CODE)
     assert page.locator(".code-editor").evaluate(COLORS)["def"] == "hue-2"
+    for keys in ("insert_text", "type"):  # over all that stands there
+        page.get_by_label("Your answer").press("Control+a")
+        getattr(page.keyboard, keys)(CODE)
+        assert read_code(page).replace(" ", "") == CODE.replace(" ", "")
     assert page.evaluate("refused") == []
+    page = strict("beforeinput: typeOver,", "")
+    write_code(page, CODE)
+    page.get_by_label("Your answer").press("Control+a")
+    page.keyboard.insert_text(CODE)
+    assert "style-src-attr" in page.evaluate("refused")
     page = strict("new EditorView({ root, parent: root })", "new EditorView({ parent: host })")
     page.locator(".code-editor").wait_for()
     assert "style-src-elem" in page.evaluate("refused")

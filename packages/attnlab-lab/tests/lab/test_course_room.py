@@ -12,7 +12,15 @@ from attnlab_course.workspace import Workspace
 from attnlab_lab.server import course_answers
 from tests.sampling import sampled
 
-from .playing import check_look, press, read_code, settled, tamper, write_code
+from .playing import (
+    check_look,
+    press,
+    read_code,
+    replace_in_script,
+    settled,
+    tamper,
+    write_code,
+)
 from .serving import PATIENCE
 
 PART = "body[data-busy=false] .statement h2"
@@ -89,6 +97,66 @@ def test_a_wrong_answer_is_told_its_mistake_and_mended_and_both_are_in_the_folde
     states = Workspace(home / "course").states()
     assert states["attention"].passed
     assert tries(home) == before + 3
+
+
+IN_SIGHT = """node => {
+  const { top, bottom } = node.getBoundingClientRect();
+  const above = document.querySelector(".told-line").getBoundingClientRect().bottom;
+  return top >= above && bottom <= innerHeight;
+}"""
+
+
+def test_what_a_check_says_is_in_sight_where_the_window_is_low(opened: Any, context: Any) -> None:
+    address, in_sight = opened().url, []
+    for alter in ("", 'first.scrollIntoView({ block: "nearest" });'):
+        page = context.new_page()
+        page.set_viewport_size({"width": 1280, "height": 600})
+        if alter:
+            replace_in_script(page, alter, "")
+        page.goto(address)
+        page.wait_for_selector(PART)
+        write_code(page, WRONG)
+        page.evaluate("scrollTo(0, 0)")
+        page.keyboard.press("Control+Enter")
+        page.locator(".feedback .verdict").wait_for()
+        in_sight.append(page.locator(".feedback .verdict").evaluate(IN_SIGHT))
+    assert in_sight == [True, False]
+
+
+def test_an_exercise_that_is_solved_leads_to_the_next_one(opened: Any, home: Path) -> None:
+    page = opened()
+    following = page.locator(".feedback button")
+    check(page, WRONG)
+    assert following.count() == 0
+    check(page, solution_text(find_exercise("attention").source))
+    states = Workspace(home / "course").states()
+    at = exercise_names().index("attention")
+    in_order = exercise_names()[at + 1 :] + exercise_names()[:at]
+    wanted = next(name for name in in_order if name not in states or not states[name].solved)
+    assert following.inner_text() == f"Next: {find_exercise(wanted).parts.title}"
+    following.click()
+    page.locator(f"#exercise option[value={wanted}]:checked").wait_for(state="attached")
+    settled(page)
+    assert f"exercise={wanted}" in page.url
+    assert page.locator("#exercise").evaluate(IN_SIGHT)
+    assert following.count() == 0
+
+
+def test_after_the_last_exercise_the_course_says_that_all_are_solved(
+    opened: Any, context: Any
+) -> None:
+    page = context.new_page()
+
+    def alter(told: Any) -> None:
+        for chapter in told["chapters"]:
+            for exercise in chapter["exercises"]:
+                exercise["state"] = "solved"
+
+    tamper(page, "/api/course$", alter)
+    page.goto(opened().url)
+    page.wait_for_selector(PART)
+    told = check(page, solution_text(find_exercise("attention").source))
+    assert "Every exercise is solved." in told
 
 
 def test_what_stands_in_backticks_is_shown_as_code_and_never_as_markup(

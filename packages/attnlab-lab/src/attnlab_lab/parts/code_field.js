@@ -89,6 +89,7 @@ function makeEditor(codemirror, words, { changed, check }) {
     EditorView.domEventHandlers({
       focus: () => view.setTabFocusMode(false),
       drop: ({ dataTransfer }) => dataTransfer.types.includes("Files"), // the page opens them
+      beforeinput: typeOver,
     }),
     markField(codemirror, markEffect),
   ];
@@ -103,6 +104,13 @@ function makeEditor(codemirror, words, { changed, check }) {
   }
 
   return { host, view, open, mark };
+
+  // Chromium would keep the look of what is typed over in inline styles, which the content policy refuses.
+  function typeOver({ inputType, data }) {
+    if (inputType !== "insertText" || view.composing || view.state.selection.main.empty) return false;
+    view.dispatch(view.state.replaceSelection(data), { scrollIntoView: true, userEvent: "input.type" });
+    return true;
+  }
 
   function indent(target) {
     if (!target.state.selection.main.empty) return codemirror.indentMore(target);

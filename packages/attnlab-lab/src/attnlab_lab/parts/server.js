@@ -6,9 +6,9 @@ import { RUN_WORDS } from "../words_runs.js";
 const SHAPE = { task: "task", letters: "letters", length: "length", heads: "num_heads", layers: "num_layers" };
 
 // The server's sentence, if it refuses, is the message of an error with `isAnswer`.
-export async function askServer(path, body) {
+export async function askServer(path, body, signal) {
   const how = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  const answer = await fetch(path, how).catch(() => null);
+  const answer = await fetch(path, { ...how, signal }).catch(() => null);
   if (!answer || answer.status === 403) throw new Error(answer ? RUN_WORDS.anew : RUN_WORDS.away);
   const told = await answer.json();
   if (told.error) throw Object.assign(new Error(told.error), { isAnswer: true });
@@ -17,14 +17,17 @@ export async function askServer(path, body) {
 
 // Asks the server for several things, each by its name; `notice` tells what it refuses.
 export function makeAsker(notice) {
-  const times = {}; // how often each was asked; older answers are dropped
+  const newest = {}; // what ends the question that was asked last of each; older ones are ended
   const waiting = new Set();
   const wait = (what, isBusy) => {
     if (isBusy) waiting.add(what);
     else waiting.delete(what);
     document.body.dataset.busy = waiting.size > 0;
   };
-  const begin = (what) => (times[what] = (times[what] ?? 0) + 1);
+  const begin = (what) => {
+    newest[what]?.abort();
+    return (newest[what] = new AbortController());
+  };
   let [asked, told] = [0, 0]; // questions, and which of them the notice is of
   return {
     // The answer, or { refusal }; null if the same was asked again meanwhile, or dropped.
@@ -32,8 +35,8 @@ export function makeAsker(notice) {
       const mine = begin(what);
       const number = (asked += 1);
       wait(what, true);
-      const found = await askServer(path, body).catch(({ message }) => ({ refusal: message }));
-      if (mine !== times[what]) return null;
+      const found = await askServer(path, body, mine.signal).catch(({ message }) => ({ refusal: message }));
+      if (mine !== newest[what]) return null;
       wait(what, false);
       if (number > told) { // or a later one was answered first
         told = number;
@@ -43,7 +46,7 @@ export function makeAsker(notice) {
     },
     // What is on its way is too late.
     drop() {
-      for (const what of Object.keys(times)) {
+      for (const what of Object.keys(newest)) {
         begin(what);
         wait(what, false);
       }

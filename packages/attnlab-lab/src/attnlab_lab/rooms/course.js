@@ -99,10 +99,26 @@ export function makeCourse(_session, page) {
     if (!told || name !== state.exercise) return;
     state.saved = code;
     feedback.classList.toggle("old", answer.code !== code);
-    feedback.replaceChildren(...verdictOfAnswer(told, state.shown));
     answer.mark(lineNamed(told));
     allExercises().find((each) => each.name === name).state = told.state;
     fillChoices();
+    const [verdict, ...rest] = verdictOfAnswer(told, state.shown);
+    const isDone = told.passed || state.shown.rubric.length > 0;
+    const first = make("div", { class: "bar" }, verdict, ...(isDone ? [wayOn()] : []));
+    feedback.replaceChildren(first, ...rest);
+    first.scrollIntoView({ block: "nearest" });
+  }
+
+  // To the next exercise that is not solved; after the last one, the first of these.
+  function wayOn() {
+    const all = allExercises();
+    const at = all.findIndex(({ name }) => name === state.exercise);
+    const next = [...all.slice(at + 1), ...all.slice(0, at)].find((each) => each.state !== "solved");
+    if (!next) return make("p", {}, COURSE_WORDS.allSolved);
+    return makeButton(COURSE_WORDS.next(next), () => {
+      take(next.name);
+      choose.focus(); // this button goes, and the page is at its top again
+    }, { class: "primary" });
   }
 
   async function nextHint() {
