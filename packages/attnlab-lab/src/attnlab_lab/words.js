@@ -1,6 +1,6 @@
 // All sentences of the page, in one place.
 
-import { count, wordNumber } from "attnlab/draw/report/elements.js";
+import { count, quote, wordNumber } from "attnlab/draw/report/elements.js";
 
 const DOES = {
   sort: (letters) => `writes ${letters} in order`,
@@ -32,8 +32,6 @@ function outcome(lab) {
   const answer = was === is ? `${lab.input} still becomes ${is}` : `${lab.input} became ${was}, now ${is}`;
   return `${ofAll(lab)}, ${change}. Smallest margin ${wordNumber(leastMargin(now).margin)}. ${answer}.`;
 }
-
-const looks = (from, to) => `${from} → ${to}`;
 
 export const WORDS = {
   verdict,
@@ -108,12 +106,11 @@ export const WORDS = {
   again: (seed) => `Again with seed ${seed}`,
 
   heads: "Where its heads look",
-  headsNote: "Row: the letter that looks. Column: the letter that it looks at. Only rows from SEP on write the answer.",
+  headsNote: "Row: the query, the letter that looks. Column: the key, the letter that it looks at. Only rows from SEP on write the answer.",
   head: (name) => `Head ${name}`,
   mapLabel: (name) => `Attention weights of head ${name}`,
   playKeys: "Arrow keys read squares, Enter or x cuts an edge or mends it",
   benchKeys: "Arrow keys read squares, Enter uses the tool; x cuts, plus and minus change the score, space paints",
-  cell: (from, to, words) => `${from} → ${to}: ${words}`,
   weight: (weight, score) => `weight ${weight}, score ${score}`,
   cutCell: "cut",
   maskedCell: "masked",
@@ -122,10 +119,10 @@ export const WORDS = {
   nothingToCut: "There is nothing to cut: this letter may not be looked at anyway.",
 
   edits: {
-    cut: ({ name, from, to }) => `Head ${name}: ${looks(from, to)} is cut.`,
-    add({ name, from, to, amount }) {
+    cut: ({ name, edge }) => `Head ${name}: ${edge} is cut.`,
+    add({ name, edge, amount }) {
       const sign = amount > 0 ? "plus" : "minus";
-      return `Head ${name}: ${sign} ${Math.abs(amount)} on the score of ${looks(from, to)}.`;
+      return `Head ${name}: ${sign} ${Math.abs(amount)} on the score of ${edge}.`;
     },
     mask: ({ name }) => `Head ${name} has a painted mask.`,
     zero: ({ name }) => `Head ${name} is knocked out.`,
@@ -273,9 +270,8 @@ export const WORDS = {
   failed: (message) => `The engine stopped: ${message} Reload the page to start afresh.`,
 };
 
-// Where a position stands, whatever the input: "letter 1", "SEP", "answer 1".
-export function placeNames(length) {
-  const numbered = (name, number) => Array.from({ length: number }, (_, i) => `${name} ${i + 1}`);
-  return [...numbered("letter", length), "SEP", ...numbered("answer", length - 1)];
+// An edge as the maps, the edits and the Python lines count it; a query and a key are pairs of a position and a token.
+export function wordEdge(query, key) {
+  const word = ([position, token]) => (token === undefined ? position : `${position} ${quote(token)}`);
+  return `query ${word(query)} → key ${word(key)}`;
 }
-

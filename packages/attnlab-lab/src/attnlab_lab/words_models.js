@@ -52,10 +52,10 @@ export const MODEL_WORDS = {
   wholeKeys: "Arrow keys read squares, Enter shows the part around one exactly",
   wholeCell: (queries, keys, words) => `Queries ${queries} → keys ${keys}: ${words} at most.`,
 
-  answer: "What it says",
+  answerTitle: ({ cosine }) => (cosine === undefined ? "What it says" : "Its vectors"),
   columns: ["", "before", "after"],
   likeliest: "Likeliest",
-  vector: "This model gives a vector for each token, and chooses nothing.",
+  vector: "This model gives a vector for each token; it chooses no answer.",
   cosine: (cosine, { token, cosine: least }, tokens) =>
     `Cosine of its mean vector, before and after: ${wordTrimmed(cosine, 6)}. `
     + `Most moved: token ${token} ${quote(tokens[token])}, ${wordTrimmed(least, 6)}.`,

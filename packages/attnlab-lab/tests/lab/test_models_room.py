@@ -118,7 +118,7 @@ def test_the_page_shows_what_python_computes_before_and_after(opened: Any, encod
     page.keyboard.press("h")
     press(page, "ArrowDown", "ArrowDown", "ArrowRight", "x")
     assert edits(page)[0] == "Head 0.0 is knocked out."
-    assert re.fullmatch(r"Head 0\.0: 2 ‘\S+’ → 1 ‘\S+’ is cut\.", edits(page)[1])
+    assert re.fullmatch(r"Head 0\.0: query 2 ‘\S+’ → key 1 ‘\S+’ is cut\.", edits(page)[1])
     changes = ZeroHead(layer=0, head=0), CutEdge(layer=0, head=0, query=2, key=1)
     check_means(table(page), encoder, TEXT, *changes)
     with pytest.raises(AssertionError):  # the check would see a page that ignores the edits
@@ -130,6 +130,18 @@ def test_the_page_shows_what_python_computes_before_and_after(opened: Any, encod
     assert float(told[1]) == pytest.approx(cosine, abs=2e-6)
     press(page, "z", "z")
     check_means(table(page), encoder, TEXT)
+
+
+def test_a_model_without_an_answer_is_not_asked_for_one(
+    context: Any, opened: Any, encoder: Path, decoder: Path
+) -> None:
+    vectors = "Its vectors"
+    page = opened(model=encoder, text=TEXT)
+    assert page.get_by_role("heading", name=vectors).is_visible()
+    assert not page.locator(".patch-part").is_visible()
+    page = opened(model=decoder, text=TEXT)
+    assert not page.get_by_role("heading", name=vectors).is_visible()
+    assert page.locator(".patch-part").is_visible()
 
 
 def test_a_wrong_number_is_caught(context: Any, opened: Any, encoder: Path) -> None:
@@ -356,7 +368,7 @@ def test_a_long_text_is_shown_whole_in_squares_and_in_part_exactly(
     assert told.startswith("Query 511 ")
     assert weight == pytest.approx(float(weights[511, 511]), rel=1e-3)
     press(page, "x")
-    assert re.fullmatch(r"Head 0\.0: 511 ‘\S+’ → 511 ‘\S+’ is cut\.", edits(page)[0])
+    assert re.fullmatch(r"Head 0\.0: query 511 ‘\S+’ → key 511 ‘\S+’ is cut\.", edits(page)[0])
     change = CutEdge(layer=0, head=0, query=511, key=511)
     check_means(table(page), tmp_path, text, change)
     press(page, "z")
@@ -381,6 +393,7 @@ def test_every_kind_of_model_answers(kind: str, tmp_path: Path) -> None:
     told = asked("ask_model", name=name, text=text, edits=change)[1]
     assert len(told["places"]) == places
     assert ("cosine" in told) == (places == 0)
+    assert told["has_one_answer"] == (places == 1)
     model = attnlab.load(name)
     site = {} if first == "0" else {"site": "encoder.layers.*.attention"}
     question = attnlab.ask(model, text)

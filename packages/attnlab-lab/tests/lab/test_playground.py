@@ -72,13 +72,18 @@ def test_a_click_cuts_an_edge_and_undo_mends_it(open_lab: Open) -> None:
     whole = state(page)
     click_cell(page, 1, 3, 1)
     cut = state(page)
-    assert edits(page) == ["Head 0.1: SEP → letter 2 is cut."]
+    assert edits(page) == ["Head 0.1: query 3 ‘SEP’ → key 1 ‘a’ is cut."]
     assert not all(dots(page).values())
     assert margin(page) < whole[2]
     assert len(answers(page)) == 2
     assert answers(page)[0] == "abc"
     assert page.locator(".map-reading").nth(1).inner_text() == "Query 3 ‘SEP’ → key 1 ‘a’: cut."
     assert "of 27 inputs right" in page.locator("#status").inner_text()
+    page.get_by_label("Input", exact=True).fill("bca")
+    settled(page)
+    assert edits(page) == ["Head 0.1: query 3 ‘SEP’ → key 1 ‘c’ is cut."]
+    page.get_by_label("Input", exact=True).fill("cab")
+    settled(page)
     page.mouse.move(5, 5)
     press(page, "Undo")
     assert edits(page) == []
@@ -121,7 +126,7 @@ def test_a_click_while_it_trains_pauses_and_going_on_ends_the_training(open_lab:
     page = rested(open_lab(script=PAUSE, **MOVING))
     step = int(page.locator(".loss-part output").inner_text().split()[3])
     click_cell(page, 0, 3, 0)
-    assert edits(page) == ["Head 0.0: SEP → letter 1 is cut."]
+    assert edits(page) == ["Head 0.0: query 3 ‘SEP’ → key 0 ‘c’ is cut."]
     assert f"&at={step}" in page.url
     press(page, "Reset")
     page.get_by_role("button", name="Go on").click()
@@ -232,7 +237,7 @@ def test_a_link_followed_in_the_page_keeps_the_model(open_lab: Open) -> None:
     assert (dots(page), edits(page)) == (seen[0], seen[3])
     enter(page, "Play")
     page.evaluate("location.hash = location.hash.replace('c0.1.3.1', 'c0.0.3.1')")
-    page.get_by_text("Head 0.0: SEP → letter 2 is cut.").wait_for()
+    page.get_by_text("Head 0.0: query 3 ‘SEP’ → key 1 ‘a’ is cut.").wait_for()
     page.evaluate("location.hash = location.hash.replace('seed=1', 'seed=2')")
     page.get_by_role("button", name="Again with seed 3").wait_for()
 
@@ -339,11 +344,11 @@ def test_a_score_is_changed_by_clicks_and_by_keys(open_lab: Open) -> None:
     page.get_by_role("button", name="Add to a score").click()
     click_cell(page, 0, 3, 1)
     click_cell(page, 0, 3, 1)
-    assert edits(page) == ["Head 0.0: plus 2 on the score of SEP → letter 2."]
+    assert edits(page) == ["Head 0.0: plus 2 on the score of query 3 ‘SEP’ → key 1 ‘a’."]
     for key in "---":
         page.keyboard.press(key)
         settled(page)
-    assert edits(page) == ["Head 0.0: minus 1 on the score of SEP → letter 2."]
+    assert edits(page) == ["Head 0.0: minus 1 on the score of query 3 ‘SEP’ → key 1 ‘a’."]
     page.keyboard.press("+")
     settled(page)
     assert edits(page) == []
@@ -468,7 +473,7 @@ def test_the_story_can_be_told_by_keyboard_alone(open_lab: Open) -> None:
     assert reading.get_attribute("aria-live") == "polite"
     page.keyboard.press("Enter")
     settled(page)
-    assert edits(page) == ["Head 0.0: SEP → letter 1 is cut."]
+    assert edits(page) == ["Head 0.0: query 3 ‘SEP’ → key 0 ‘c’ is cut."]
     assert reading.inner_text() == "Query 3 ‘SEP’ → key 0 ‘c’: cut."
     assert page.evaluate("document.activeElement.className").startswith("heatmap")
     page.keyboard.press("x")

@@ -1,6 +1,6 @@
 // What can be done to a model: each kind as the engine's JSON, as words, in a link.
 
-import { WORDS } from "../words.js";
+import { wordEdge, WORDS } from "../words.js";
 
 // Of each kind: its letter in a link, the engine's name for it, and what it says besides a head.
 const KINDS = {
@@ -115,7 +115,8 @@ export function readEdits(text, { layers, heads, places, isInput }) {
   });
 }
 
-export function wordEdit(edit, places) {
+export function wordEdit(edit, tokens) {
   const name = headName(edit);
-  return WORDS.edits[edit.kind]({ ...edit, name, from: places[edit.query], to: places[edit.key] });
+  const edge = wordEdge([edit.query, tokens[edit.query]], [edit.key, tokens[edit.key]]);
+  return WORDS.edits[edit.kind]({ ...edit, name, edge });
 }

@@ -1,11 +1,11 @@
 // What was done, in words, each thing removable; undo, redo, reset.
 
 import { make, makeButton } from "attnlab/draw/report/elements.js";
-import { placeNames, WORDS } from "../words.js";
+import { WORDS } from "../words.js";
 import { wordEdit } from "./edits.js";
 
-// places(edit): what its query and its key are called, by their numbers
-export function makeEditsList({ lab, undo, redo, reset, change, places = () => placeNames(lab.settings.length) }) {
+// tokensOf(edit): the tokens at the positions of its query and its key, where they are known
+export function makeEditsList({ lab, undo, redo, reset, change, tokensOf = () => lab.now?.ask.steps.at(-1).tokens ?? [] }) {
   const buttons = {
     undo: makeButton(WORDS.undo, undo, { "aria-keyshortcuts": "z" }),
     redo: makeButton(WORDS.redo, redo, { "aria-keyshortcuts": "Shift+Z" }),
@@ -16,7 +16,7 @@ export function makeEditsList({ lab, undo, redo, reset, change, places = () => p
     make("div", { class: "edits-head" }, make("h2", {}, WORDS.editsTitle),
       make("div", { class: "bar" }, ...Object.values(buttons))),
     list);
-  let shown = null;
+  let shown = []; // the edits, and their words
   return {
     root,
     show() {
@@ -24,10 +24,11 @@ export function makeEditsList({ lab, undo, redo, reset, change, places = () => p
       buttons.undo.setAttribute("aria-disabled", !lab.past.length);
       buttons.redo.setAttribute("aria-disabled", !lab.future.length);
       buttons.reset.setAttribute("aria-disabled", !lab.edits.length);
-      if (shown === lab.edits) return;
-      shown = lab.edits;
-      list.replaceChildren(...lab.edits.map((edit) => {
-        const words = wordEdit(edit, places(edit));
+      const told = lab.edits.map((edit) => wordEdit(edit, tokensOf(edit)));
+      if (shown[0] === lab.edits && shown[1] === String(told)) return;
+      shown = [lab.edits, String(told)];
+      list.replaceChildren(...lab.edits.map((edit, i) => {
+        const words = told[i];
         const take = () => {
           buttons.undo.focus(); // this button goes
           change(lab.edits.filter((each) => each !== edit), edit, false);

@@ -1,9 +1,9 @@
 // The map of one head, as the one attention map of the house draws it: masked hatched, cut crossed, 0 to 1.
 
-import { make, quote, wordBriefly, wordTrimmed } from "attnlab/draw/report/elements.js";
+import { make, wordBriefly, wordTrimmed } from "attnlab/draw/report/elements.js";
 import { axisName } from "attnlab/draw/map/layout.js";
 import { makeMaskedNote, makeRamp, makeScale } from "attnlab/draw/map/shades.js";
-import { WORDS } from "../words.js";
+import { wordEdge, WORDS } from "../words.js";
 import { findEdit, findSwitch, headOf, isAllowed } from "./edits.js";
 import { makeTitledMap } from "./table_map.js";
 
@@ -41,8 +41,9 @@ export function sourceOf(lab, { tokens, keys = tokens, at: [first, start] = [0, 
 }
 
 // A query and a key are pairs of a position and a token.
-export function saySquare([query, from], [key, to], words) {
-  return `${WORDS.cell(`Query ${query} ${quote(from)}`, `key ${key} ${quote(to)}`, words)}.`;
+export function saySquare(query, key, words) {
+  const edge = wordEdge(query, key);
+  return `${edge[0].toUpperCase()}${edge.slice(1)}: ${words}.`;
 }
 
 // What is done to the whole head, in a word or two.

@@ -41,6 +41,7 @@ export function makeModels({ lab: own }, page) {
   const notice = makeNotice();
   const facts = make("dl", { class: "facts" });
   const expected = make("p", { class: "note" });
+  const answerTitle = make("h2", {});
   const answer = make("div", { class: "answers" });
   const strip = makeTokens(view);
   const knock = makeButton("", deeds.knockOut, { "aria-keyshortcuts": "h" });
@@ -60,7 +61,7 @@ export function makeModels({ lab: own }, page) {
   const legends = [makeRamp(SHARES, "weight 0", "1"), makeRamp(SHIFTS, "−1", "1")];
   legends.forEach((legend) => legend.append(makeMaskedNote(WORDS.masked)));
   const patching = makePatching();
-  const edits = makeEditsList({ lab, ...deeds, places: namesOf });
+  const edits = makeEditsList({ lab, ...deeds, tokensOf });
   const nameForm = makeForm(MODEL_WORDS.model, name, MODEL_WORDS.open, () => begin({ model: name.value.trim().replace(/\/+$/, "") }));
   const textForm = makeForm(MODEL_WORDS.text, text, MODEL_WORDS.read, () => {
     view.query = null;
@@ -81,7 +82,7 @@ export function makeModels({ lab: own }, page) {
         make("div", { class: "one-map" }, map.root, whole.root, ...legends), make("div", { class: "bar" }, knock), strip.root),
       heads.list),
     make("div", { class: "learning" },
-      make("section", {}, make("h2", {}, MODEL_WORDS.answer), answer), edits.root,
+      make("section", {}, answerTitle, answer), edits.root,
       make("section", { class: "heads-part" }, heads.squares, measures.root, make("p", { class: "note" }, MODEL_WORDS.headsNote))));
   const root = make("div", { class: "room models-room" }, nameForm, others, facts, textForm, expected,
     make("div", { class: "told-line" }, page.status, notice.root), reading, patching.root,
@@ -113,11 +114,9 @@ export function makeModels({ lab: own }, page) {
     deeds.cut(cell);
   }
 
-  // The positions that an edge may name; only those of the text have words.
-  function namesOf({ layer, query = 0, key = 0 }) {
-    const isOfText = typeof layer === "number" || layer.startsWith("encoder");
-    const words = isOfText ? lab.told.tokens.map((token, i) => `${i} ${quote(token)}`) : [];
-    return Array.from({ length: Math.max(query, key) + 1 }, (_, i) => words[i] ?? String(i));
+  // The tokens that an edge may name: those of the text.
+  function tokensOf({ layer }) {
+    return typeof layer === "number" || layer.startsWith("encoder") ? lab.told.tokens : [];
   }
 
   // The token that looks: unless one is chosen, the last, which answers, or the first of a model without an answer.
@@ -128,7 +127,8 @@ export function makeModels({ lab: own }, page) {
 
   function show() {
     const { facts: known, shown, head } = lab;
-    reading.hidden = textForm.hidden = patching.root.hidden = !shown;
+    reading.hidden = textForm.hidden = !shown;
+    patching.root.hidden = !lab.told?.has_one_answer;
     if (!shown) return;
     if (document.activeElement !== name) name.value = lab.model;
     if (document.activeElement !== text) text.value = lab.text;
@@ -147,6 +147,7 @@ export function makeModels({ lab: own }, page) {
     whole.show(shown, view.variant, isDifference ? SHIFTS : SHARES, own.colors);
     heads.show(own.colors);
     strip.show(shown, queryNow());
+    answerTitle.textContent = MODEL_WORDS.answerTitle(lab.told);
     answer.replaceChildren(...makeAnswers(lab));
     patching.show(lab, own.colors);
     page.keepLater();

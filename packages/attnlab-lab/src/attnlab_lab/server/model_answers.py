@@ -40,7 +40,7 @@ from attnlab.look.text_questions import (
 )
 from attnlab.pretrained.model import Pretrained
 from attnlab_lab.server.heads import packed_head
-from attnlab_lab.server.patch_answers import patch_map
+from attnlab_lab.server.patch_answers import has_one_answer, patch_map
 
 _MODELS = 2  # that stay open
 _MOST_TOKENS = 4_096
@@ -118,7 +118,7 @@ def _ask_model(
     before = after = _passed(name, written, text, "[]")
     if edits:
         after = _passed(name, written, text, json.dumps(edits))
-    _, passage = _asked(name, written, text)
+    question, passage = _asked(name, written, text)
     heads = []
     for own, means in before.means.items():
         heads.append({"name": own, "before": means, "after": after.means[own]})
@@ -129,6 +129,7 @@ def _ask_model(
         "tokens": next(iter(passage.words.values())),
         "heads": heads,
         "places": _compared(before.places, after.places),
+        "has_one_answer": has_one_answer(question),
     }
     if before.vectors is not None and after.vectors is not None:
         was, now = before.vectors.double(), after.vectors.double()

@@ -70,6 +70,15 @@ def patch_map(clean: Question, corrupted: Question, target: str) -> dict[str, ob
     }
 
 
+def has_one_answer(question: Question) -> bool:
+    """Does the model give one answer to this text, which patching can measure?"""
+    try:
+        _prompt(question)
+    except WrongUsage:
+        return False
+    return True
+
+
 def _prompt(question: Question) -> _Prompt:
     if isinstance(question, Continuation):
         names = question.vocabulary
