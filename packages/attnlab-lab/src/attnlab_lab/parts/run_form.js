@@ -111,6 +111,12 @@ export function makeRunForm({ experiment: first, start, changed }) {
   return {
     root,
     experiment: () => name,
+    // The settings of a run that are not the usual ones, as they are typed.
+    differing({ experiment, settings }) {
+      const known = experiments?.find((each) => each.name === experiment)?.settings ?? [];
+      const changed = known.filter((setting) => setting.name in settings && String(settings[setting.name] ?? "none") !== usual(setting));
+      return changed.map((setting) => `${setting.name}=${settings[setting.name] ?? "none"}`);
+    },
     async load() {
       if (experiments) return "";
       experiments = await askServer("/api/experiments");

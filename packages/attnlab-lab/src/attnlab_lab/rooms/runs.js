@@ -67,7 +67,7 @@ export function makeRuns(session, page) {
     none.hidden = entries.length > 0;
     const nodes = entries.map((entry) => {
       if (!cards.has(entry.name)) cards.set(entry.name, makeCard(entry.name, choose));
-      return cards.get(entry.name).show(entry, entry.name === shown);
+      return cards.get(entry.name).show(entry, form.differing(entry), entry.name === shown);
     });
     if (nodes.length !== list.children.length || nodes.some((node, i) => node !== list.children[i])) {
       const focused = document.activeElement;
@@ -106,10 +106,9 @@ export function makeRuns(session, page) {
 
 // A job and the run that it makes are one entry; the newest first.
 function joinEntries(runs, jobs) {
-  const found = new Map(runs.map((run) => [run.run,
-    { name: run.run, run, job: null, state: run.state, what: run.what ?? run.experiment, seed: run.seed, when: Date.parse(run.started) }]));
+  const found = new Map(runs.map((run) => [run.run, { ...run, name: run.run, run, job: null, when: Date.parse(run.started) }]));
   for (const job of jobs) {
-    const entry = found.get(job.name) ?? { name: job.name, run: null, what: job.experiment, seed: job.seed, when: job.created * 1000 };
+    const entry = found.get(job.name) ?? { ...job, run: null, what: job.experiment, when: job.created * 1000 };
     if (entry.run || job.state !== "finished") found.set(job.name, { ...entry, job, state: entry.state === "finished" ? "finished" : job.state });
   }
   return [...found.values()].sort((one, two) => (two.when || 0) - (one.when || 0));
@@ -122,12 +121,12 @@ function makeCard(name, choose) {
   const bar = make("progress", { max: 1 });
   const root = make("li", { class: "run-card" }, button, state, facts, bar);
   return {
-    show({ run, job, state: is, what, seed, when }, isShown) {
+    show({ run, job, state: is, what, seed, when }, differing, isShown) {
       button.setAttribute("aria-current", isShown);
       root.dataset.state = is;
       state.textContent = is;
       const day = when ? new Date(when).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }) : "";
-      facts.textContent = [RUN_WORDS.of(what, seed), day, run?.claims ? RUN_WORDS.claims(run) : ""].filter(Boolean).join(" · ");
+      facts.textContent = [RUN_WORDS.of(what, seed), differing.join(", "), day, run?.claims ? RUN_WORDS.claims(run) : ""].filter(Boolean).join(" · ");
       bar.hidden = is !== "running" || !job?.last.steps;
       if (!bar.hidden) bar.value = job.last.step / job.last.steps;
       bar.setAttribute("aria-label", RUN_WORDS.progress(name, bar.value));

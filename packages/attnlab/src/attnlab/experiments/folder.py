@@ -329,6 +329,7 @@ def _described(folder: Path) -> ListedRun | None:
         "kind": kind_of(config),
         "what": _what(config),
         "seed": config.get("seed"),
+        "settings": config.get("settings", {}),
         "seeds": seeds,
         "members": seeds if "population" in config else 1,
         "cells": cells,

@@ -53,6 +53,7 @@ class ListedRun(TypedDict):
     kind: Kind
     what: str
     seed: int | None
+    settings: Fields
     seeds: int
     members: int
     cells: int
