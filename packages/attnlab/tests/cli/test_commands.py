@@ -243,6 +243,14 @@ def test_the_prompt_asks_again_after_a_wrong_input_and_ends_with_the_input(run, 
     assert err.count("expected 3 letters from a to c") == 2
 
 
+def test_no_input_is_wrong_usage_in_every_command_that_asks_a_model(run, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    for command in ("trace good", "look good", "edit good --zero-head 0.0"):
+        status, out, err = run(command)
+        assert (status, out) == (2, ""), command
+        assert "type an input after the run" in err
+
+
 def test_a_trace_shows_probabilities_choice_and_each_head(run):
     _, out, _ = run("trace good c a b")
     assert out.count("p(a)") == 3
@@ -443,12 +451,13 @@ def test_an_output_that_is_full_is_one_sentence(runs, command):
     )
 
 
-@pytest.mark.parametrize(
-    "command", sampled(["trace runs/good <&- 2>&-", "list runs >&-", "list runs >&- 2>&-"], 1)
-)
-def test_a_closed_stream_is_no_error(runs, command):
+CLOSED = {"trace runs/good <&- 2>&-": 2, "list runs >&-": 0, "list runs >&- 2>&-": 0}
+
+
+@pytest.mark.parametrize("command", sampled(CLOSED, 1))
+def test_a_closed_stream_is_as_an_empty_one(runs, command):
     done = shell(runs, f"attnlab {command}")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (CLOSED[command], "")
 
 
 def test_what_an_encoding_cannot_say_is_replaced(run, monkeypatch):
@@ -522,7 +531,7 @@ def test_the_commands_are_listed_in_groups_and_each_in_one(run):
 
 
 def test_a_command_of_a_package_that_is_missing_says_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(commands, "entry_points", lambda **_: ())
+    monkeypatch.setattr(commands, "_ADDED", {})
     command = commands._load_command("grade", "attnlab-course")
     with pytest.raises(CouldNotRun, match="needs the package attnlab-course: pip install attnlab-"):
         command("submissions", "--out", "grades")

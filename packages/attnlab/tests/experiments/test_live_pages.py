@@ -98,7 +98,7 @@ def test_a_run_answers_the_input_that_is_typed(blank, sorter):
     assert live.shown.input == "cba"  # as the picture begins
     for text in ("bac", "aaa"):
         live.ask(text)
-        message(live).get_by_text("of 27 inputs").wait_for()
+        message(live).get_by_text("of 27.").wait_for()
         assert live.shown.input == text
         assert agree(picture(live), attnlab.ask(sorter, text).trace())
 
@@ -220,7 +220,7 @@ def test_a_kernel_that_stays_silent_is_told_and_the_last_answer_stays(blank, sor
     message(live).get_by_text("There is no answer yet. If the kernel was restarted").wait_for()
     assert agree(picture(live), attnlab.ask(sorter, "cba").trace())
     live.answer()
-    message(live).get_by_text("of 27 inputs").wait_for()
+    message(live).get_by_text("of 27.").wait_for()
     assert agree(picture(live), attnlab.ask(sorter, live.shown.input).trace())
     blank.context.close()  # with its clock
 

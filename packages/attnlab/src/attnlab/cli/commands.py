@@ -243,15 +243,20 @@ def _trace_each_line(show_one: Callable[[str], None], expected: str) -> int:
             status = terminal.complain(str(error), 2)
     is_person = sys.stdin.isatty()
     if text is None and not is_person:
-        hint = f"after the run, type {expected}"
-        terminal.complain(f"no input came, so there is nothing to trace; {hint}.", status)
+        raise WrongUsage(
+            f"type an input after the run, or write inputs to standard input: {expected}."
+        )
     return 0 if is_person else status  # a person could correct the input, a script could not
+
+
+_ADDED = {entry.name: entry for entry in entry_points(group="attnlab.commands")}
+"""The commands of other packages, looked up once."""
 
 
 def _load_command(name: str, package: str) -> Callable[..., Any] | App:
     """Return a command that another package adds, or one that says how to install it."""
-    for entry in entry_points(group="attnlab.commands", name=name):
-        command: Callable[..., Any] | App = entry.load()
+    if name in _ADDED:
+        command: Callable[..., Any] | App = _ADDED[name].load()
         return command
 
     def missing(*_: str) -> int:

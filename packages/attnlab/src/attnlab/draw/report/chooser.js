@@ -39,7 +39,7 @@ export function makeChooser(words, { label, noun, refuse = () => "" }, whenChose
     message.classList.toggle("refused", isRefused);
     field.setAttribute("aria-invalid", isRefused);
   };
-  const sayPlace = (index) => say(`${index + 1} of ${count(words.length, noun)}.`);
+  const sayPlace = (index) => say(`${noun[0].toUpperCase()}${noun.slice(1)} ${index + 1} of ${words.length.toLocaleString("en-GB")}.`);
   const mark = (index) => {
     current = index;
     if (!select.querySelector(`option[value="${index}"]`)) offer(everything);
