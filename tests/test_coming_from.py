@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnlab.cli import main
+from attnlab.errors import WrongUsage
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
 
@@ -39,6 +40,23 @@ def test_python_rows_run(section, tmp_path, monkeypatch):
         exec("from attnlab.programs import *", names)
     for row in rows(section):
         exec(row, names)
+
+
+def test_a_hook_of_another_library_leads_to_our_site(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(FIRST, names)
+    exec("recording = attnlab.record(attnlab.load(gpt2), tokens)", names)
+    row = r'`cache\["([^"]+)"\]`.*`recording\["([^"]+)"\]`'
+    pairs = re.findall(row, SECTIONS["TransformerLens"])
+    assert len(pairs) >= 5
+    for theirs, ours in pairs:
+        with pytest.raises(WrongUsage, match=re.escape(f"did you mean {ours!r}?")):
+            names["recording"][theirs]
+    monkeypatch.setattr("attnlab.sites._ELSEWHERE", {})
+    with pytest.raises(WrongUsage) as refusal:
+        names["recording"][pairs[0][0]]
+    assert "did you mean 'layers.0.attention.weights'" not in str(refusal.value)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ attribute look-up. Recordings and edits, on the floors above, are hooks; this fi
 
 import fnmatch
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -42,6 +42,27 @@ SITES: dict[str, str] = {
     "logits": "(batch, length, vocabulary) or (batch, classes)",
 }
 
+_ELSEWHERE = {
+    "attn": "attention",
+    "attn_out": "attention.output",
+    "attn_scores": "scores",
+    "blocks": "layers",
+    "embed": "embedding",
+    "k": "key",
+    "mlp": "feed_forward",
+    "mlp_out": "feed_forward.output",
+    "pattern": "weights",
+    "post": "hidden",
+    "q": "query",
+    "resid_mid": "residual_between",
+    "resid_post": "residual_after",
+    "resid_pre": "residual_before",
+    "self_attn": "attention",
+    "v": "value",
+    "z": "heads",
+}
+"""What other libraries call the pieces of a site's name."""
+
 
 def site_suffix(site: str) -> str:
     """Return a site's name without the path of its part.
@@ -50,6 +71,21 @@ def site_suffix(site: str) -> str:
     'weights'
     """
     return site.rpartition(".")[2]
+
+
+def in_our_words(site: str, known: Iterable[str]) -> str:
+    """Replace the pieces of a site's name that no known site has, and other libraries do.
+
+    >>> in_our_words("blocks.3.attn.hook_pattern", ["layers.3.attention.weights"])
+    'layers.3.attention.weights'
+    """
+    ours = {piece for name in known for piece in name.split(".")}
+    pieces = []
+    for piece in site.split("."):
+        pieces.append(
+            piece if piece in ours else _ELSEWHERE.get(piece.removeprefix("hook_"), piece)
+        )
+    return ".".join(pieces)
 
 
 def part_of(site: str) -> str:
@@ -278,9 +314,8 @@ def matches(pattern: str, model: nn.Module) -> list[str]:
                 f"{type(model).__name__} has no sites: none of its modules is a part of attnlab; "
                 "attnlab.load(model) gives it hook points."
             )
-        raise WrongUsage(
-            f"no site of this model matches {pattern!r}; {did_you_mean(pattern, names)}"
-        )
+        guess = did_you_mean(in_our_words(pattern, names), names)
+        raise WrongUsage(f"no site of this model matches {pattern!r}; {guess}")
     return matching
 
 

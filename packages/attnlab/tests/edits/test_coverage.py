@@ -46,7 +46,7 @@ BEFORE = [
         "the recording has no 'layers.0.residual_after'",
     ),
     (op.FreezePattern(layer=0, recording="/nowhere/at/all"), "there is no recording in"),
-    (op.ZeroHead(head=0, query="t99"), "pass the names as edit"),
+    (op.ZeroHead(head=0, query="t99"), "pass the names as vocabulary="),
 ]
 
 

@@ -5,7 +5,7 @@ with edit(model, ZeroHead(layer=0, head=1)) as certificate:
 print(certificate)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 from torch import nn
@@ -49,13 +49,7 @@ def edit(
             not have; at the end, an edit that landed nowhere.
         CouldNotRun: the certificate has failures; or a checkpointed block is edited.
     """
-    if not isinstance(model, nn.Module):
-        raise WrongUsage(f"edit takes a model, then edits; got {type_words(model)}.")
-    if not edits or not all(isinstance(edit, Edit) for edit in edits):
-        raise WrongUsage(
-            "edit takes a model and at least one edit, such as ZeroHead(head=1); got "
-            f"{edits!r:.80}."
-        )
+    check_edits("edit takes a model", model, edits)
     editor = Editor(model, edits, vocabulary_of(model, vocabulary), certify=certify)
     certificate, checks = editor.certificate, Checks(model, editor)
     try:
@@ -70,6 +64,16 @@ def edit(
         raise WrongUsage("\n  ".join(failures))
     if certificate.failures:
         raise CouldNotRun(f"do not trust these edits: {'; '.join(certificate.failures)}.")
+
+
+def check_edits(takes: str, model: nn.Module, edits: Sequence[Edit]) -> None:
+    """Raise unless there is a model and at least one edit; `takes` says what the call takes."""
+    if not isinstance(model, nn.Module):
+        raise WrongUsage(f"{takes}, then edits; got {type_words(model)}.")
+    if not edits or not all(isinstance(edit, Edit) for edit in edits):
+        raise WrongUsage(
+            f"{takes} and at least one edit, such as ZeroHead(head=1); got {edits!r:.80}."
+        )
 
 
 def _not_checked(editor: Editor, checks: Checks, certify: bool) -> list[str]:

@@ -246,8 +246,7 @@ class Coverage:
         vocabulary = self._vocabulary
         if vocabulary is None:
             raise WrongUsage(
-                f"{self.edit!r}: {axis}={name!r} is a token's name; pass the names as "
-                "edit(..., vocabulary=names)."
+                f"{self.edit!r}: {axis}={name!r} is a token's name; pass the names as vocabulary=."
             )
         if isinstance(vocabulary, TokenNames):  # a tokenizer's names
             ids = vocabulary.ids_of(name)

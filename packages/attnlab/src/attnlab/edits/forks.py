@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from attnlab.display import Card, displayed
-from attnlab.edits.application import edit
+from attnlab.edits.application import check_edits, edit
 from attnlab.edits.certificate import Certificate
 from attnlab.edits.edit import Edit
 from attnlab.errors import WrongUsage
@@ -63,6 +63,7 @@ def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
     Raises:
         WrongUsage: the answer has no such step, or an edit landed nowhere.
     """
+    check_edits("fork takes a question", question.model, edits)
     require_integer("step", step)
     before = question.trace()
     last = max(1, len(before.steps))

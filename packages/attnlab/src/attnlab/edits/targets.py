@@ -18,7 +18,7 @@ from torch import nn
 from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.look.heads import layer_name
 from attnlab.shapes import shape_text
-from attnlab.sites import SITES, matches, part_of, site_names, site_suffix
+from attnlab.sites import SITES, in_our_words, matches, part_of, site_names, site_suffix
 
 ALL = "all"
 Target: TypeAlias = int | str | Collection[int | str] | None
@@ -252,7 +252,7 @@ def _matching(site: str, known: Sequence[str], *, is_part: bool, who: str) -> li
     if not matching:
         hint = "it is a single attention; leave site= out."
         if any(paths):
-            hint = did_you_mean(site, set(paths) - {""})
+            hint = did_you_mean(in_our_words(site, paths), set(paths) - {""})
         raise WrongUsage(f"{who}: no site of this model matches {site!r}; {hint}")
     return matching
 

@@ -93,7 +93,8 @@ def test_what_makes_no_sense_is_said():
     each = given(0, "decoder")
     zero = ZeroHead(layer=0, head=0)
     for call, words in (
-        (lambda: effect(*each.whole), "at least one edit"),
+        (lambda: effect(*each.whole), "effect takes a model, inputs and at least one edit"),
+        (lambda: effect("gpt2", each.inputs, zero), "effect takes a model, inputs, then edits"),
         (lambda: effect(*each.whole, ZeroHead(layer=7, head=0)), "layer"),
         (lambda: effect(each.model, {"tokens": each.inputs}, zero, num_tokens=2), "give a prompt"),
         (lambda: effect(*each.whole, zero, num_tokens=-1), "num_tokens must be"),

@@ -60,6 +60,9 @@ def test_texts_of_different_lengths_are_padded_and_the_padding_is_known(model):
         ("*.scors", "*.scores"),
         (["*.weights", "*.scors"], "*.scores"),
         (f" {WEIGHTS}", WEIGHTS),
+        ("layers.0.attention.pattern", WEIGHTS),
+        ("blocks.0.attn.hook_pattern", WEIGHTS),
+        ("*.pattern", "*.weights"),
     ],
 )
 def test_a_site_with_a_typo_is_refused_and_not_read_as_a_text(model, typo, meant):

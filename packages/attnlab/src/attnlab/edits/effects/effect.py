@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.display import displayed
-from attnlab.edits.application import edit
+from attnlab.edits.application import check_edits, edit
 from attnlab.edits.certificate import Certificate
 from attnlab.edits.edit import Edit
 from attnlab.edits.effects.baseline import check_plain
@@ -203,6 +203,7 @@ def effect(
         WrongUsage: no edits, one that lands nowhere, a target that does not fit.
     """
     require_integer("num_tokens", num_tokens, low=0)
+    check_edits("effect takes a model, inputs", model, edits)
     call = Call.of(inputs, model)
     vocabulary = vocabulary_of(model, vocabulary)
     check_plain(model)

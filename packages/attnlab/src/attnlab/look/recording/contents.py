@@ -12,6 +12,7 @@ from attnlab.errors import WrongUsage, did_you_mean, present
 from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part, working_bytes
 from attnlab.look.recording.tokens import Read, Vocabulary
+from attnlab.sites import in_our_words
 
 MADE = ("weights", "scores")
 HAS_KEYS = (*MADE, "mask")
@@ -119,7 +120,8 @@ class Store:
         if site in self.passed:
             return self.passed[site]
         if site not in self.sites:
-            raise WrongUsage(f"{site!r} is not recorded; {did_you_mean(str(site), self.sites)}")
+            guess = did_you_mean(in_our_words(str(site), self.sites), self.sites)
+            raise WrongUsage(f"{site!r} is not recorded; {guess}")
         if self.passed and site.endswith("mask"):
             raise WrongUsage(f"{site!r} had no mask: every query could attend to every key.")
         raise WrongUsage(f"{site!r} has no value yet; {_WHAT_TO_DO}")

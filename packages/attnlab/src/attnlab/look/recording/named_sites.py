@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.look.readers import reads_text
-from attnlab.sites import matches, site_names
+from attnlab.sites import in_our_words, matches, site_names
 
 
 def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
@@ -74,7 +74,8 @@ def looks_like_sites(text: str, names: Collection[str]) -> bool:
 
 
 def _looks_like_site(word: str, known: Collection[str]) -> bool:
-    pieces = [piece for piece in re.split(r"[.*]+", word) if piece and not piece.isdecimal()]
+    ours = in_our_words(word, known) if "." in word else word
+    pieces = [piece for piece in re.split(r"[.*]+", ours) if piece and not piece.isdecimal()]
     if "*" in word and len(word) > 1 and "." in word:
         return True
     return any(difflib.get_close_matches(piece, known, n=1, cutoff=0.8) for piece in pieces)
@@ -87,7 +88,8 @@ def _refusal(pattern: str, model: nn.Module) -> str:
         return f"{type(model).__name__} has no sites; attnlab.load(model) gives it hook points."
     kinds = {name if "." not in name else f"*.{name.rpartition('.')[2]}": None for name in names}
     patterns = {re.sub(r"\b\d+\b", "*", name): None for name in names}
-    close = difflib.get_close_matches(pattern, [*kinds, *patterns, *names], n=1)
+    ours = in_our_words(pattern, names)
+    close = difflib.get_close_matches(ours, [*kinds, *patterns, *names], n=1)
     guess = f"did you mean {close[0]!r}? Known" if close else "known"
     words = f"no site of this model matches {pattern!r}; {guess}: {', '.join(kinds)}"
     if len(re.split(r"[\s,;]+", pattern)) > 1 and reads_text(model):

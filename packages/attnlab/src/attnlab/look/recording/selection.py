@@ -15,6 +15,7 @@ from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.contents import Passed, Store
 from attnlab.look.recording.kept_call import KeptCall, KeptMask, Part
 from attnlab.look.recording.tokens import Read
+from attnlab.sites import in_our_words
 
 
 def numbers_of(chosen: Iterable[int] | int | None) -> list[int] | None:
@@ -42,7 +43,8 @@ def selected_sites(
     for pattern in patterns:
         matching = fnmatch.filter(sites, pattern)
         if not matching:
-            raise WrongUsage(f"no site matches {pattern!r}; {did_you_mean(pattern, sites)}")
+            guess = did_you_mean(in_our_words(pattern, sites), sites)
+            raise WrongUsage(f"no site matches {pattern!r}; {guess}")
         counts |= zip(matching, map(_layer_of, matching), strict=True)
     if layers is None:
         return list(counts)
