@@ -25,6 +25,7 @@ from .experiments.sweeps import sweep as sweep
 from .experiments.tune import tune as tune
 from .experiments.viewer import show as show
 from .look import record as record
+from .look.circuits import circuits as circuits
 from .look.corpus import Corpus as Corpus
 from .look.corpus import search_corpus as search_corpus
 from .look.lens import direct_logits as direct_logits

@@ -301,12 +301,12 @@ def entrances(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return list(modules.items())
 
 
-def matches(pattern: str, model: nn.Module) -> list[str]:
+def matches(pattern: str, model: nn.Module, names: Sequence[str] | None = None) -> list[str]:
     """List the sites a pattern matches; a pattern that matches none is an error.
 
-    `*` stands for anything, as in `layers.*.attention.weights`.
+    `*` stands for anything, as in `layers.*.attention.weights`. names: of the sites, if known.
     """
-    names = site_names(model)
+    names = site_names(model) if names is None else names
     matching = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
     if not matching:
         if not names:

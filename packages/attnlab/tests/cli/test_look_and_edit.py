@@ -333,3 +333,24 @@ def test_ask_says_what_it_takes(text, options, told):
     model = attnlab.load("runs/good") if options else "runs/good"
     with pytest.raises(WrongUsage, match=told):
         attnlab.ask(model, text, **options)
+
+
+def test_why_without_a_key_takes_what_the_head_writes_apart(run, tmp_path):
+    status, out, _ = run("why good cab --head 0.0 --query 4 --logit b --json")
+    assert status == 0
+    found, model = json.loads(out), attnlab.load("runs/good")
+    sources = attnlab.why(model, "cab", head="0.0", query=4, target="b")
+    assert found["keys"] == ["c", "a", "b", "SEP", "a", "b"]
+    assert found["logits"] == pytest.approx(sources.logits.tolist(), abs=1e-6)
+    status, out, _ = run("why good cab --head 0.0 --query 4 --out", tmp_path / "why.html")
+    assert status == 0
+    assert out.startswith("head 0.0 at query 4 'a': norm ")
+    assert "What head 0.0" in (tmp_path / "why.html").read_text()
+    for typed, told in (
+        ("--against 0", "--against compares with the key"),
+        ("--key 0 --logit b", "leave --key out"),
+        ("--logit d", "not an answer of this model"),
+    ):
+        status, out, err = run(f"why good cab --head 0.0 --query 4 {typed}")
+        assert (status, out) == (2, "")
+        assert told in err

@@ -164,7 +164,7 @@ def test_a_query_that_is_made_of_other_positions_too_is_refused():
 def test_a_long_text_is_taken_apart_a_few_rows_at_a_time(monkeypatch):
     model = small()
     terms = attnlab.why(model, TOKENS, **CELL)
-    monkeypatch.setattr("attnlab.look.head_scores._MOST_GRADIENTS", 300)  # three rows of 6 · 16
+    monkeypatch.setattr("attnlab.look.head_matrices._MOST_GRADIENTS", 300)  # three rows of 6 · 16
     torch.testing.assert_close(attnlab.why(model, TOKENS, **CELL).terms, terms.terms)
 
 
@@ -251,3 +251,21 @@ def test_terms_are_shown_drawn_and_written():
     assert len(table.rows) == len(terms.query_parts)
     assert sum(map(sum, table.values)) + terms.position == pytest.approx(terms.score, abs=1e-5)
     assert terms.to_mapping()["query_parts"] == terms.query_parts
+
+
+def test_edits_behind_the_attention_land_all_the_same():
+    model = small()
+    plain = attnlab.why(model, TOKENS, **{**CELL, "head": "0.1"})
+    with attnlab.edit(model, attnlab.ZeroHead(layer=1, head=0)) as certificate:
+        terms = attnlab.why(model, TOKENS, **{**CELL, "head": "0.1"})
+    assert "1" in str(certificate)
+    torch.testing.assert_close(terms.terms, plain.terms)
+
+
+def test_the_score_is_the_models_own_to_the_last_bit_and_the_pass_ends_after_it():
+    model, calls = small(norm="rms"), []
+    model.layers[1].feed_forward.register_forward_hook(lambda *given: calls.append(1))
+    terms = attnlab.why(model, TOKENS, **CELL)
+    assert not calls
+    own = attnlab.record(model, TOKENS)["layers.1.attention.scores"][0, 1, 5, 2]
+    assert terms.score == float(own)

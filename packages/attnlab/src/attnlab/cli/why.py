@@ -1,12 +1,20 @@
-"""attnlab why: one score of a head, taken apart into the parts of the stream."""
+"""attnlab why: one score of a head, taken apart into the parts of the stream, or its output into
+keys."""
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnlab.cli.options import NO_OPTIONS, AsJson, PretrainedOptions
 from attnlab.cli.output_folder import show_page
 from attnlab.cli.prompts import ask
 from attnlab.cli.terminal import print_json, say_lines
+from attnlab.errors import WrongUsage
+
+if TYPE_CHECKING:
+    from attnlab.look.head_sources import HeadSources
+    from attnlab.look.questions import Question
+    from attnlab.look.score_terms import ScoreTerms
 
 
 def why(
@@ -14,14 +22,16 @@ def why(
     /,
     *words: str,
     head: str,
-    key: str,
+    key: str | None = None,
     query: str = "-1",
     against: str | None = None,
+    logit: str | None = None,
     model_options: PretrainedOptions = NO_OPTIONS,
     out: Path | None = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show why a head's query looks at a key: the terms that its score is the sum of.
+    """Show why a head's query looks at a key: the terms that its score is the sum of. Without a
+    key, show what the head writes there, as a sum over all keys.
 
     Each term is a part of the query's stream (the tokens, a head, a feed-forward part) times a part
     of the key's stream.
@@ -42,18 +52,44 @@ def why(
         The query, likewise; by default the last position.
     against
         Another key, whose score is subtracted: what makes the head prefer the first.
+    logit
+        Without a key: a token whose logit is shown too, as what each key adds to it.
     out
-        A page to write, with the terms as a map.
+        A page to write, with the numbers as a map.
     as_json
-        Print the result as JSON, all terms included.
+        Print the result as JSON, all numbers included.
     """
     from attnlab.experiments.viewer import show
+
+    if key is None and against is not None:
+        raise WrongUsage("--against compares with the key that --key names; give --key too.")
+    if key is not None and logit is not None:
+        raise WrongUsage("--logit is for what a head writes; leave --key out.")
+    question = ask(run, words, model_options)
+    result: ScoreTerms | HeadSources
+    if key is None:
+        result = _sources(question, head, query, logit)
+    else:
+        result = _terms(question, head, query, key, against)
+    if out is not None:
+        show(result, out=out)
+    if as_json:
+        print_json(result.to_mapping())
+        return 0
+    say_lines(str(result))
+    if out is not None:
+        show_page(out.parent, out.name)
+    return 0
+
+
+def _terms(
+    question: "Question", head: str, query: str, key: str, against: str | None
+) -> "ScoreTerms":
     from attnlab.look.inputs import Call
     from attnlab.look.score_terms import score_terms
 
-    question = ask(run, words, model_options)
     arguments, options, names = question.passage()
-    terms = score_terms(
+    return score_terms(
         question.model,
         Call(arguments, options, 1),
         names,
@@ -62,15 +98,23 @@ def why(
         key=_place(key),
         against=None if against is None else _place(against),
     )
-    if out is not None:
-        show(terms, out=out)
-    if as_json:
-        print_json(terms.to_mapping())
-        return 0
-    say_lines(str(terms))
-    if out is not None:
-        show_page(out.parent, out.name)
-    return 0
+
+
+def _sources(question: "Question", head: str, query: str, logit: str | None) -> "HeadSources":
+    from attnlab.look.head_sources import sources_of
+    from attnlab.look.inputs import Call
+    from attnlab.look.target_ids import target_ids
+
+    arguments, options, names = question.passage()
+    return sources_of(
+        question.model,
+        Call(arguments, options, 1),
+        names,
+        head=head,
+        query=_place(query),
+        target=logit,
+        target_id=target_ids(logit, question.model),
+    )
 
 
 def _place(text: str) -> int | str:

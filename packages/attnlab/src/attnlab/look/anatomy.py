@@ -153,13 +153,18 @@ def block_steps(model: nn.Module, stack: str) -> list[list[Step]]:
 
 def _traced(model: Pretrained) -> ModelTrace:
     """Trace a foreign model on its example."""
+    with set_aside(model):
+        return trace_model(model.foreign, example_of(model))
+
+
+def example_of(model: Pretrained) -> dict[str, Any]:
+    """Return the small inputs of a foreign model, on its device and in its precision."""
     example: dict[str, Any] = {}
     for name, value in model.example.items():
         if isinstance(value, Tensor) and value.is_floating_point():
             value = value.to(next(model.foreign.parameters()))
         example[name] = value.to(device_of(model)) if isinstance(value, Tensor) else value
-    with set_aside(model):
-        return trace_model(model.foreign, example)
+    return example
 
 
 def _foreign_steps(model: Pretrained, stack: StackStructure, seen: ModelTrace) -> list[list[Step]]:

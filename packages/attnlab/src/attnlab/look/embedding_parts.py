@@ -27,21 +27,22 @@ class EmbeddingParts:
     norms: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
 
     @torch.no_grad()
-    def split(self, start: str, embedding: Tensor, position: int) -> tuple[list[Writer], Tensor]:
-        """Split the embedding (1, length, d_model) of one input at a position: writers, and what
-        each wrote, (writer, d_model). One that is no sum, or a norm of one, stays whole.
+    def split(self, start: str, embedding: Tensor, places: Tensor) -> tuple[list[Writer], Tensor]:
+        """Split the embedding (1, length, d_model) of one input at some positions: writers, and
+        what each wrote, (writer, position, d_model). One that is no sum, or a norm of one, stays
+        whole.
 
         start: its site.
         """
-        whole = embedding[0, position]
-        summed = self._summed(embedding, whole, position)
+        whole = embedding[0, places]
+        summed = self._summed(embedding, whole, places)
         if summed is not None:
             return summed
         for module, read, output in self.norms:
             if output.shape != embedding.shape or not are_close(output, embedding):
                 continue
-            summed = self._summed(embedding, read[0, position], position)
-            norm = HeldNorm.of(module.forward, read[0, position], whole)
+            summed = self._summed(embedding, read[0, places], places)
+            norm = HeldNorm.of(module.forward, read[0, places], whole)
             if summed is not None and norm is not None:
                 writers, parts = summed
                 parts = torch.cat([norm(parts) - norm.bias, norm.bias.unsqueeze(0)])
@@ -49,12 +50,12 @@ class EmbeddingParts:
         return [Writer(start)], whole.unsqueeze(0)
 
     def _summed(
-        self, embedding: Tensor, whole: Tensor, position: int
+        self, embedding: Tensor, whole: Tensor, places: Tensor
     ) -> tuple[list[Writer], Tensor] | None:
         """Return the embeddings of which this is the sum; None if it is not, or of one."""
         length, width = embedding.shape[1:]
         there = {
-            name: output.reshape(-1, width)[position % (output.numel() // width)]
+            name: output.reshape(-1, width)[places % (output.numel() // width)]
             for name, output in self.outputs
             if output.shape[-1] == width and output.numel() in (width, length * width)
         }

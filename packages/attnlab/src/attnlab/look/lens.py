@@ -227,10 +227,10 @@ def direct_logits(
     logits = parts.logits
     labels = logits.argmax(-1)
     if target is not None:
-        labels = _checked_ids("target", target_ids(target, model, inputs), logits)
+        labels = checked_ids("target", target_ids(target, model, inputs), logits)
     others_ids = None
     if others is not None:
-        others_ids = _checked_ids("others", target_ids(others, model, inputs), logits)
+        others_ids = checked_ids("others", target_ids(others, model, inputs), logits)
 
     def of(values: Tensor) -> Tensor:
         """Return the chosen logit, or the difference: (row, vocabulary) -> (row,)."""
@@ -247,7 +247,8 @@ def direct_logits(
     return Attribution(writers, torch.stack(shares), of(logits))
 
 
-def _checked_ids(name: str, target: Tensor | None, logits: Tensor) -> Tensor:
+def checked_ids(name: str, target: Tensor | None, logits: Tensor) -> Tensor:
+    """Return a target's ids, one for each row of logits (row, vocabulary)."""
     ids, size = torch.as_tensor(target, device=logits.device), logits.shape[-1]
     if ids.dim() == 0:
         ids = ids.expand(len(logits))

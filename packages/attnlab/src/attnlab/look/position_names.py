@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Call
 from attnlab.look.recording.tokens import Vocabulary, token_name, vocabulary_of
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -55,3 +56,30 @@ def stack_at(path: str) -> str:
     """
     first = path.partition(".")[0]
     return first if first in ("encoder", "decoder") else ""
+
+
+def position_at(what: str, place: int | str, names: Sequence[str]) -> int:
+    """Return a position, given as a number or as the name of a token that is there once."""
+    if isinstance(place, str):
+        return _place_named(what, place, names)
+    size = len(names)
+    if isinstance(place, bool) or not isinstance(place, int) or not -size <= place < size:
+        raise WrongUsage(f"{what}: positions go from {-size} to {size - 1}; got {place!r}.")
+    return place % size
+
+
+def _place_named(what: str, token: str, names: Sequence[str]) -> int:
+    there = [index for index, name in enumerate(names) if name == token]
+    if not there:
+        there = [index for index, name in enumerate(names) if _bare(name) == _bare(token)]
+    if not there:
+        known = did_you_mean(_bare(token), map(_bare, names))
+        raise WrongUsage(f"{what}: no token is {token!r}; {known}")
+    if len(there) > 1:
+        at = ", ".join(map(str, there))
+        raise WrongUsage(f"{what}: {token!r} is there more than once, at {at}; give a position.")
+    return there[0]
+
+
+def _bare(name: str) -> str:
+    return name.strip(" ␣▁Ġ")

@@ -10,14 +10,14 @@ ratio for each number. Anything else on the way is an error that names it.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, present
 from attnlab.look.anatomy import (
     Function,
     HeadsStep,
@@ -43,15 +43,41 @@ from attnlab.sites import Hook, installed, set_aside, site_names
 
 @dataclass(frozen=True)
 class Writer:
-    """A writer to the stream: a part by its path, and the number of its head if it is a head."""
+    """A writer to the stream: a part by its path, the number of its head if it is a head, and the
+    key if it is what a head takes from one."""
 
     part: str
     head: int | None = None
+    key: int | None = None
 
     def __str__(self) -> str:
         if self.head is None:
             return self.part
-        return f"head {head_name(self.part, self.head)}"
+        name = f"head {head_name(self.part, self.head)}"
+        return name if self.key is None else f"{name} from key {self.key}"
+
+
+@dataclass(frozen=True)
+class HeadPieces:
+    """A head of one input whose output at one position is a sum: pieces (key, value_width)."""
+
+    part: str
+    head: int
+    pieces: Tensor
+
+    def writers(self, heads: int) -> list[Writer]:
+        """List the writers of its attention: the keys of this head, the other heads whole."""
+        keys = [Writer(self.part, self.head, key) for key in range(len(self.pieces))]
+        others = [Writer(self.part, head) for head in range(heads)]
+        return [*others[: self.head], *keys, *others[self.head + 1 :]]
+
+    def apart(self, alone: Tensor) -> Tensor:
+        """Put the pieces in the place of their head: heads (head, 1, 1, head · width), all but one
+        zeroed, -> (writer, 1, 1, head · width)."""
+        width = self.pieces.shape[1]
+        there = alone.new_zeros((len(self.pieces), *alone.shape[1:]))
+        there[:, 0, 0, self.head * width : (self.head + 1) * width] = self.pieces
+        return torch.cat([alone[: self.head], there, alone[self.head + 1 :]])
 
 
 @dataclass(frozen=True)
@@ -97,8 +123,12 @@ def read_stages(model: nn.Module, call: Call, position: int | Tensor) -> dict[st
 
 
 @torch.no_grad()
-def parts_of_stream(model: nn.Module, call: Call, position: int | Tensor) -> StreamParts:
+def parts_of_stream(
+    model: nn.Module, call: Call, position: int | Tensor, apart: HeadPieces | None = None
+) -> StreamParts:
     """Decompose the stream at one position of each row, and check that its parts sum to the logits.
+
+    apart: a head that is written as its pieces.
 
     Raises:
         WrongUsage: they do not, because an edit changes the stream.
@@ -120,7 +150,7 @@ def parts_of_stream(model: nn.Module, call: Call, position: int | Tensor) -> Str
     place = Place(logits, _places(model, call, position, logits), real)
     with set_aside(model):  # its modules are called by themselves, outside of any pass
         began = [Writer(start)], place.of(recording[start]).unsqueeze(0)
-        writers, written = written_by(model, anatomy.steps, began, recording, kept, place)
+        writers, written = written_by(model, anatomy.steps, began, recording, kept, place, apart)
         for path, function in anatomy.behind:
             written = _through(path, function, written, writers)
         written = anatomy.factor * place.mean(written)
@@ -148,7 +178,8 @@ def parts_of_stream(model: nn.Module, call: Call, position: int | Tensor) -> Str
 
 @dataclass(frozen=True)
 class Place:
-    """Where the stream is read: at `places` (row,), or in the mean over all `real` positions.
+    """Where the stream is read: at `places`, (row,) or (row, position), or in the mean over all
+    `real` positions.
 
     logits: any tensor with a row for each input.
     """
@@ -168,13 +199,19 @@ class Place:
         value = value.reshape(len(self.logits), -1, value.shape[-1])
         if self.places is None:
             return value
-        return value[self.rows, self.places].unsqueeze(1)
+        return value[self._index]
 
     def of_heads(self, heads: Tensor) -> Tensor:
         """Take what is read: (row, head, position, width), with fewer positions."""
         if self.places is None:
             return heads
-        return heads[self.rows, :, self.places].unsqueeze(2)
+        return heads.transpose(1, 2)[self._index].transpose(1, 2)
+
+    @property
+    def _index(self) -> tuple[Tensor, Tensor]:
+        """Rows (row, 1) and their positions, (row, position)."""
+        places = present(self.places)
+        return self.rows.unsqueeze(1), places if places.dim() > 1 else places.unsqueeze(1)
 
     def mean(self, x: Tensor) -> Tensor:
         """Bring (…, row, position, d_model) to (…, row, d_model), as the model reads it."""
@@ -191,11 +228,12 @@ def written_by(
     recording: Recording,
     kept: dict[PartStep, Tensor],
     place: Place,
+    apart: HeadPieces | None = None,
 ) -> tuple[list[Writer], Tensor]:
     """Return the writers of these steps, and what each wrote at a place, (writer, row, position,
     d_model).
 
-    began: the writers before the first step, and what they wrote.
+    began: the writers before the first step, and what they wrote · apart: see `parts_of_stream`.
     """
     module_at = foreign_of(model).get_submodule
     writers, written = list(began[0]), began[1]
@@ -208,7 +246,10 @@ def written_by(
         else:
             heads = place.of_heads(recording[f"{step.point}.heads"])
             writer = [Writer(step.point, head) for head in range(heads.shape[1])]
-            added = _through(step.point, module_at(step.projection), _alone(heads), writer)
+            alone = _alone(heads)
+            if apart is not None and apart.part == step.point:
+                writer, alone = apart.writers(heads.shape[1]), apart.apart(alone)
+            added = _through(step.point, module_at(step.projection), alone, writer)
             for norm in step.norms:
                 added = _through(norm, module_at(norm), added, writer)
         writers += writer
@@ -235,7 +276,7 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Write
     """
     whole = written.sum(0)
     bias = function(torch.zeros_like(whole))
-    parts = torch.stack(list(map(function, written))) - bias
+    parts = function(written.flatten(0, 1)).reshape(*written.shape[:2], *bias.shape[1:]) - bias
     wanted = function(whole) - bias
     if not are_close(parts.sum(0), wanted):
         scaled = _held(function, written, wanted, bias)
@@ -254,10 +295,11 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Write
 class HeldNorm:
     """A norm with its scale held at that of one input: `x -> factor · (x, less its mean) + bias`.
 
-    factor: (…, width), the weight times the scale of each position.
+    factor: (…, width), weight (…, width) times the scale of each position, (…, 1).
     """
 
-    factor: Tensor
+    weight: Tensor
+    scale: Tensor
     bias: Tensor
     takes_mean: bool
 
@@ -273,13 +315,22 @@ class HeldNorm:
         bias = function(torch.zeros_like(x))
         weight = (function(probe) - bias) / probe
         takes_mean = are_close(function(probe + 1.0), function(probe))
-        norm = cls(weight, torch.zeros_like(bias), takes_mean)
+        norm = cls(weight, torch.ones_like(x[..., :1]), torch.zeros_like(bias), takes_mean)
         scaled, wanted = norm(x), output - bias
         power = scaled.square().sum(-1, keepdim=True)
         scale = (scaled * wanted).sum(-1, keepdim=True) / power.masked_fill(power == 0, 1.0)
         if not are_close(scale * scaled, wanted):
             return None
-        return cls(scale * weight, bias, takes_mean)
+        return cls(weight, scale, bias, takes_mean)
+
+    def at_unit_scale(self) -> "HeldNorm":
+        """Return the norm with its scale held at 1, whatever the input."""
+        return replace(self, scale=torch.ones_like(self.scale))
+
+    @property
+    def factor(self) -> Tensor:
+        """What a position is multiplied by, (…, width)."""
+        return self.scale * self.weight
 
     def __call__(self, x: Tensor) -> Tensor:
         """(…, width) -> the same."""
@@ -307,20 +358,20 @@ def _check(model: nn.Module, position: int | Tensor) -> None:
     """Raise if a lens would be random, or would ignore a position."""
     if drops_out(model):
         raise WrongUsage("the model has random dropout; call model.eval() first.")
-    if _reads_mean(model) and not (isinstance(position, int) and position == -1):
+    if reads_mean(model) and not (isinstance(position, int) and position == -1):
         raise WrongUsage(
             f"an encoder reads out the mean over its positions; leave position={position!r} out."
         )
 
 
-def _reads_mean(model: nn.Module) -> bool:
+def reads_mean(model: nn.Module) -> bool:
     """Is the mean over the positions read out, rather than each position?"""
     return isinstance(model, Encoder) and not model.config.per_token
 
 
 def _places(model: nn.Module, call: Call, position: int | Tensor, logits: Tensor) -> Tensor | None:
     """Return the place in each row where the stream is read, (row,); None for the mean of all."""
-    if _reads_mean(model):
+    if reads_mean(model):
         return None
     return places_of(position, logits.shape[0], logits.shape[1], call.real).to(logits.device)
 

@@ -3,6 +3,7 @@
     terms = why(model, "When John and Mary went", head="9.6", query=-1, key=" Mary")
     print(terms)                                 # the largest terms: query's part · key's part
     terms.of_query, terms.of_key                 # what each part of one side adds, over the other's
+    why(model, "When John and Mary went", head="9.6")  # without a key: see `head_sources.py`
 
 A score is a scaled product of a query and a key. Each is a linear function of the stream at its
 position, if the scales of norms are held fixed (as in `lens.py`), and the stream is the sum of
@@ -17,17 +18,20 @@ the terms of the difference from the score of another key, which is free of that
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.display import Card, NumberTable, card_text, count_words, displayed
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.head_scores import HeadScores
-from attnlab.look.heads import attentions, head_name, heads_named, number_of_heads
+from attnlab.look.head_sources import HeadSources, sources_of
+from attnlab.look.heads import head_name, one_head
 from attnlab.look.inputs import Call, Inputs
+from attnlab.look.position_names import position_at
 from attnlab.look.recording.recorder import passage_of
+from attnlab.look.target_ids import target_ids
 from attnlab.parts.dropout import drops_out
 from attnlab.sites import site_of
 
@@ -160,6 +164,7 @@ def _largest(sums: Tensor, terms: Tensor) -> list[int]:
     return sorted(size.argsort(descending=True, stable=True)[:_MOST_ROWS].tolist())
 
 
+@overload
 def why(
     model: nn.Module,
     inputs: Inputs,
@@ -168,8 +173,32 @@ def why(
     query: int | str = -1,
     key: int | str,
     against: int | str | None = None,
-) -> ScoreTerms:
-    """Decompose the score of one query and one key of a head into the parts of the stream.
+) -> ScoreTerms: ...
+
+
+@overload
+def why(
+    model: nn.Module,
+    inputs: Inputs,
+    *,
+    head: str,
+    query: int | str = -1,
+    target: int | str | None = None,
+) -> HeadSources: ...
+
+
+def why(
+    model: nn.Module,
+    inputs: Inputs,
+    *,
+    head: str,
+    query: int | str = -1,
+    key: int | str | None = None,
+    against: int | str | None = None,
+    target: int | str | None = None,
+) -> ScoreTerms | HeadSources:
+    """Decompose what a head does at one query: the score of a key into the parts of the stream, or
+    without a key what the head writes into what it takes from each key.
 
     Args:
         model: one of attnlab's or a pretrained one, in evaluation mode.
@@ -178,12 +207,20 @@ def why(
         query, key: positions, negative ones from the end, or the name of a token that is there
             once.
         against: another key, whose score is subtracted.
+        target: without a key, a token's text or id whose logit is taken apart too.
 
     Raises:
-        WrongUsage: no such head or position, several inputs, or an edit that changes the stream.
+        WrongUsage: no such head, position or token, several inputs, or an edit that changes the
+            stream or the heads.
         CouldNotRun: a model whose queries and keys are not seen, or are no linear function of a
-            stream that is a sum.
+            stream that is a sum; without a key, whose values are not seen.
     """
+    if (against is not None and key is None) or (target is not None and key is not None):
+        raise WrongUsage("against= goes with a key=, and target= without one.")
+    if key is None:
+        ids, name = target_ids(target, model, inputs), None if target is None else str(target)
+        model, (call, words) = passage_of(inputs, model)
+        return sources_of(model, call, words, head=head, query=query, target=name, target_id=ids)
     model, (call, words) = passage_of(inputs, model)
     return score_terms(model, call, words, head=head, query=query, key=key, against=against)
 
@@ -200,18 +237,18 @@ def score_terms(
 ) -> ScoreTerms:
     """Decompose a score of one call of a model, as `why` does; `words` are the tokens of each
     stack, if there are better names than those of its ids."""
-    part, number = _head(model, head)
+    part, number = one_head(model, head)
     if call.num_rows != 1:
         raise WrongUsage(f"why takes one input; got {call.num_rows}. Ask for each by itself.")
     if drops_out(model):
         raise WrongUsage("the model has random dropout; call model.eval() first.")
     score = HeadScores(model, call, part, number)
     names = score.seen.named(words).tokens(site_of(part, "weights"))
-    at_query, at_key = _place("query", query, names.query), _place("key", key, names.key)
-    cell, other = score.cell(at_query, at_key), None
-    if against is not None:
-        other = _place("against", against, names.key)
-        cell = cell.less(score.cell(at_query, other))
+    at_query, at_key = position_at("query", query, names.query), position_at("key", key, names.key)
+    other = None if against is None else position_at("against", against, names.key)
+    cell, *others = score.cells(at_query, [at_key] if other is None else [at_key, other])
+    for one in others:
+        cell = cell.less(one)
     terms = ScoreTerms(
         head=head_name(part, number),
         query=(at_query, names.query[at_query]),
@@ -231,43 +268,3 @@ def score_terms(
             f"{terms.error:.2g}: it is made of something that is no part of the stream."
         )
     return terms
-
-
-def _head(model: nn.Module, head: str) -> tuple[str, int]:
-    """Return the part and the number of a head."""
-    if not isinstance(head, str):
-        raise WrongUsage(f'head= is a name such as "0.1", layer and head; got {head!r}.')
-    sizes = {part: number_of_heads(model, part) for part in attentions(model)}
-    chosen = [
-        (part, number) for part, heads in heads_named([head], sizes).items() for number in heads
-    ]
-    if len(chosen) != 1:
-        raise WrongUsage(f"head= names one head, such as {head}.0; got {head!r}, a layer.")
-    return chosen[0]
-
-
-def _place(what: str, place: int | str, names: Sequence[str]) -> int:
-    """Return a position, given as a number or as the name of a token that is there once."""
-    if isinstance(place, str):
-        return _place_named(what, place, names)
-    size = len(names)
-    if isinstance(place, bool) or not isinstance(place, int) or not -size <= place < size:
-        raise WrongUsage(f"{what}: positions go from {-size} to {size - 1}; got {place!r}.")
-    return place % size
-
-
-def _place_named(what: str, token: str, names: Sequence[str]) -> int:
-    there = [index for index, name in enumerate(names) if name == token]
-    if not there:
-        there = [index for index, name in enumerate(names) if _bare(name) == _bare(token)]
-    if not there:
-        known = did_you_mean(_bare(token), map(_bare, names))
-        raise WrongUsage(f"{what}: no token is {token!r}; {known}")
-    if len(there) > 1:
-        at = ", ".join(map(str, there))
-        raise WrongUsage(f"{what}: {token!r} is there more than once, at {at}; give a position.")
-    return there[0]
-
-
-def _bare(name: str) -> str:
-    return name.strip(" ␣▁Ġ")

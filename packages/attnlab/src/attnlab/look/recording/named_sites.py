@@ -53,10 +53,10 @@ def matching_sites(patterns: str | Sequence[str], model: nn.Module) -> list[str]
         raise WrongUsage(
             f'sites are named by a pattern such as "*.weights", or several; got {patterns!r}.'
         )
-    names: dict[str, None] = {}
+    names, chosen = site_names(model), dict[str, None]()
     for pattern in listed:
-        names |= dict.fromkeys(matches(pattern, model))
-    return list(names)
+        chosen |= dict.fromkeys(matches(pattern, model, names))
+    return list(chosen)
 
 
 def looks_like_sites(text: str, names: Collection[str]) -> bool:

@@ -1,0 +1,143 @@
+"""What a head takes from each key sums to what it writes, and to its share of a logit."""
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.heads import attentions, layer_name
+from attnlab.look.readout import HeadPieces, HeldNorm
+from attnlab.pretrained.attach import attach
+from tests.look.test_circuits import small
+from tests.pretrained.families import FAMILIES
+
+TOKENS = torch.tensor([[1, 4, 2, 7, 5, 3]])
+_LENS = ("gpt2", "llama", "gemma2", "olmo2", "qwen3", "gpt_oss", "t5", "bart")
+_BODIES = ("clip", "albert")
+
+
+def share_of_head(model, inputs, head, target, query):
+    shares = attnlab.direct_logits(model, inputs, target=target, position=query)
+    names = list(map(str, shares.writers))
+    return float(shares.shares[names.index(f"head {head}"), 0])
+
+
+@pytest.mark.parametrize("config", [{}, {"norm_place": "post"}, {"num_kv_heads": 2}], ids=str)
+def test_each_key_adds_its_weight_times_its_value_through_the_output(config):
+    model = small(**config)
+    sources = attnlab.why(model, TOKENS, head="1.3", query=4, target=7)
+    recording, attention = attnlab.record(model, TOKENS), model.layers[1].attention
+    weights = recording["layers.1.attention.weights"][0, 3, 4]
+    shared = 3 // (4 // attention.layout.num_kv_heads)
+    value = recording["layers.1.attention.value"][0, shared]
+    matrix = attention.output.weight[:, 12:16].detach()
+    torch.testing.assert_close(sources.written, weights[:, None] * value @ matrix.T)
+    torch.testing.assert_close(sources.weights, weights)
+    whole = matrix @ recording["layers.1.attention.heads"][0, 3, 4]
+    torch.testing.assert_close(sources.output, whole)
+    assert float(sources.shares.sum()) == pytest.approx(1.0, abs=1e-6)
+    share = share_of_head(model, TOKENS, "1.3", 7, 4)
+    assert float(sources.logits.sum()) == pytest.approx(share, abs=1e-5)
+    assert sources.keys == list("142753")
+    assert sources.query == (4, "5")
+
+
+@pytest.mark.parametrize("name", [*_LENS, *_BODIES])
+def test_the_keys_of_a_family_sum_to_what_its_head_writes(name):
+    model = attach(FAMILIES[name].build())
+    part = attentions(model)[-1]
+    inputs = {
+        key: value[:1] if isinstance(value, torch.Tensor) and value.dim() else value
+        for key, value in model.example.items()
+    }
+    head, target = f"{layer_name(part)}.1", 5 if name in _LENS else None
+    sources = attnlab.why(model, inputs, head=head, query=2, target=target)
+    assert float(sources.shares.sum()) == pytest.approx(1.0, abs=1e-5)
+    assert float(sources.norms.max()) > 0
+    if target is not None:
+        share = share_of_head(model, inputs, head, target, 2)
+        size = max(1.0, float(sources.logits.abs().max()))
+        assert abs(float(sources.logits.sum()) - share) <= 1e-5 * size
+
+
+def test_cross_attention_takes_from_the_source():
+    config = {"vocab_size": 9, "max_length": 8, "d_model": 16, "num_heads": 2, "num_layers": 1}
+    torch.manual_seed(0)
+    model = attnlab.EncoderDecoder(attnlab.EncoderDecoderConfig(**config)).eval()
+    inputs = torch.tensor([[3, 1, 4, 1]]), torch.tensor([[0, 2]])
+    sources = attnlab.why(model, inputs, head="cross 0.1", target=3)
+    assert sources.keys == ["3", "1", "4", "1"]
+    share = share_of_head(model, inputs, "cross 0.1", 3, -1)
+    assert float(sources.logits.sum()) == pytest.approx(share, abs=1e-6)
+    with pytest.raises(WrongUsage, match="does not write to the stream of the logits"):
+        attnlab.why(model, inputs, head="encoder 0.1", query=1, target=3)
+
+
+def test_what_an_edit_leaves_is_taken_apart_and_an_edited_head_is_not():
+    model = small()
+    plain = attnlab.why(model, TOKENS, head="1.0")
+    with attnlab.edit(model, attnlab.CutEdge(query=5, key=2, layer=1, head=0)):
+        cut = attnlab.why(model, TOKENS, head="1.0")
+    assert float(plain.norms[2]) > 0 == float(cut.norms[2])
+    with attnlab.edit(model, attnlab.ZeroHead(layer=1, head=0)), pytest.raises(WrongUsage):
+        attnlab.why(model, TOKENS, head="1.0")
+
+
+def lose_a_piece(monkeypatch):
+    plain = HeadPieces.apart
+    monkeypatch.setattr(HeadPieces, "apart", lambda self, alone: plain(self, alone)[:-1])
+
+
+def forget_norms(monkeypatch):
+    monkeypatch.setattr(HeldNorm, "of", classmethod(lambda cls, *given: None))
+
+
+@pytest.mark.parametrize("fault", [lose_a_piece, forget_norms])
+def test_a_fault_ends_in_an_error_and_not_in_other_numbers(monkeypatch, fault):
+    fault(monkeypatch)
+    with pytest.raises((WrongUsage, CouldNotRun)):
+        attnlab.why(small(), TOKENS, head="1.3", target=7)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"head": "1"}, "names one head"),
+        ({"query": 6}, "from -6 to 5"),
+        ({"inputs": TOKENS.repeat(2, 1)}, "one input"),
+        ({"target": 10}, "from 0 to 9"),
+        ({"target": "a"}, "names of its tokens"),
+        ({"target": 1, "key": 0}, "target= without one"),
+        ({"against": 0}, "against= goes with a key="),
+    ],
+)
+def test_what_cannot_be_asked_is_said(given, words):
+    with pytest.raises(WrongUsage, match=words):
+        attnlab.why(small(), **{"inputs": TOKENS, "head": "1.1", **given})
+
+
+def test_a_model_that_answers_once_for_all_positions_names_no_logit():
+    config = attnlab.EncoderConfig(
+        vocab_size=9, max_length=8, d_model=16, num_heads=2, num_layers=1, num_classes=2
+    )
+    model = attnlab.Encoder(config).eval()
+    assert attnlab.why(model, TOKENS, head="0.1").logits is None
+    with pytest.raises(WrongUsage, match="all positions together"):
+        attnlab.why(model, TOKENS, head="0.1", target=1)
+
+
+def test_sources_are_shown_drawn_and_written():
+    sources = attnlab.why(small(), TOKENS, head="1.1", target=7)
+    title, columns, first, *_ = str(sources).splitlines()
+    assert title.startswith("head 1.1 at query 5 '3': norm ")
+    assert columns.split() == ["key", "weight", "norm", "share", "logit"]
+    largest = int(sources.logits.abs().argmax())
+    assert first.split()[0] == str(largest)
+    shares, logits = sources.number_tables()
+    assert sum(row[1] for row in shares.values) == pytest.approx(1.0, abs=1e-6)
+    assert sum(map(sum, logits.values)) == pytest.approx(float(sources.logits.sum()), abs=1e-6)
+    assert sources.to_mapping()["weights"] == sources.weights.tolist()
+    many = attnlab.why(small(), torch.arange(12).unsqueeze(0) % 10, head="1.1")
+    assert "other key" not in str(many)
+    longer = attnlab.why(small(max_length=20), torch.arange(16).unsqueeze(0) % 10, head="1.1")
+    assert "4 other keys together" in str(longer)
