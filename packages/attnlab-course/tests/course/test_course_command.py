@@ -5,13 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import zipfile
 
 import pytest
 
 from attnlab.cli import main
 from attnlab_course.catalog import exercise_names, find_exercise
-from attnlab_course.cells import solution_text
 
 WRONG = """
 import torch
@@ -34,37 +32,6 @@ def run(capsys, *arguments):
     capsys.readouterr()
     status = main(["course", *arguments])
     return status, *capsys.readouterr()
-
-
-def test_from_the_first_start_to_the_file_to_hand_in(capsys, tmp_path):
-    assert run(capsys, "start", "attention")[0] == 0
-    answer = tmp_path / "course" / "attention.py"
-    status, out, _ = run(capsys, "check", "attention")
-    assert status == 1
-    assert "attention: nothing is written yet" in out
-    answer.write_text(WRONG)
-    status, out, _ = run(capsys, "check")
-    assert status == 1
-    assert "→ " + find_exercise("attention").mistake("no scaling").says in out
-    assert "a hint: attnlab course hint attention" in out
-    status, out, _ = run(capsys, "check", "attention", "--json")
-    (told,) = json.loads(out)
-    assert status == 1
-    assert told["mistakes"].keys() == {"no scaling"}
-    assert told["checks"]["values"] is False
-    assert "1 of " in run(capsys, "hint", "attention")[1]
-    answer.write_text(solution_text(find_exercise("attention").source))
-    status, out, _ = run(capsys, "check", "attention")
-    assert status == 0
-    assert "attention: 8 of 8 checks pass" in out
-    assert "def attention(" in run(capsys, "solution", "attention")[1]
-    out = run(capsys, "progress")[1]
-    assert "solved" in out
-    assert f"1 of {len(exercise_names())} solved" in out
-    status, out, _ = run(capsys, "submit", "Ada Lovelace")
-    assert (status, out) == (0, "Ada-Lovelace.zip: attention\n")
-    with zipfile.ZipFile("Ada-Lovelace.zip") as archive:
-        assert sorted(archive.namelist()) == ["log.jsonl", "manifest.json", "work/attention.py"]
 
 
 def test_the_list_has_every_exercise_once(capsys):

@@ -277,6 +277,7 @@ def test_wrong_numbers_are_caught(open_lab: Open, playground: Path, tmp_path: Pa
             check(page)
 
 
+@pytest.mark.slow
 def test_the_command_of_each_experiment_names_a_part_that_there_is(open_lab: Open) -> None:
     from attnlab.experiments.anatomy.config import AnatomyConfig
 
@@ -318,6 +319,7 @@ def test_every_experiment_can_be_done_by_keyboard(open_lab: Open) -> None:
     assert "Mean -0.06" in said(page, "norms")
 
 
+@pytest.mark.slow
 def test_a_stroke_paints_the_mask_and_a_row_without_keys_gets_zeros(open_lab: Open) -> None:
     page = settled(open_lab(ROOM))
     canvas = part(page, "masks").locator("canvas").nth(4)
@@ -356,6 +358,7 @@ def test_a_link_brings_everything_back(open_lab: Open) -> None:
     assert said(page, "order") == said(other, "order")
 
 
+@pytest.mark.slow
 def test_a_link_that_does_not_fit_is_told(open_lab: Open) -> None:
     page = settled(open_lab(ROOM))
     for told, complaint in (

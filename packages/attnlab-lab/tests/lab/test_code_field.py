@@ -99,6 +99,7 @@ def test_an_answer_is_sent_and_copied_as_it_was_pasted(opened: Any, kind: str) -
     assert sent(page) == read_code(page) == as_a_field_holds(text)
 
 
+@pytest.mark.slow
 def test_both_fields_make_the_same_of_what_the_server_says(opened: Any, context: Any) -> None:
     address, text = opened().url, "".join(AWKWARD.values())
     for is_plain in (False, True):
@@ -140,6 +141,7 @@ def test_drafts_stay_and_undo_never_reaches_into_another_exercise(opened: Any) -
     assert read_code(page) == "one = 1\n"
 
 
+@pytest.mark.slow
 def test_typing_fades_what_was_said_of_the_answer_before(opened: Any) -> None:
     page = opened()
     write_code(page, CODE)
@@ -194,6 +196,7 @@ def test_everything_can_be_done_by_keyboard(opened: Any) -> None:
 KEYS = "z?Zaep"  # of which some do something in a room
 
 
+@pytest.mark.slow
 def test_no_key_that_is_typed_is_one_of_the_page(opened: Any, strict: Any) -> None:
     page = opened()
     write_code(page, "")
@@ -249,6 +252,7 @@ def test_a_screen_reader_hears_what_the_field_is_and_how_to_leave_it(opened: Any
     assert "Escape, then Tab leaves the field" in described
 
 
+@pytest.mark.slow
 def test_brackets_that_belong_together_are_shown(opened: Any) -> None:
     page = opened()
     write_code(page, "f(a[0])")
@@ -363,6 +367,7 @@ def test_where_it_cannot_be_loaded_the_plain_field_does_the_same(
     page.close()
 
 
+@pytest.mark.slow
 def test_it_is_loaded_for_this_room_alone_and_once(open_room: Any, context: Any) -> None:
     asked: list[str] = []
     page = context.new_page()

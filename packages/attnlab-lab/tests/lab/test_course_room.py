@@ -15,7 +15,6 @@ from tests.sampling import sampled
 from .playing import (
     check_look,
     press,
-    read_code,
     replace_in_script,
     settled,
     tamper,
@@ -180,16 +179,6 @@ def test_what_stands_in_backticks_is_shown_as_code_and_never_as_markup(
     assert page.locator(".criteria li").first.locator("code").inner_text() == "small"
 
 
-def test_an_answer_is_still_there_when_the_page_is_opened_again(opened: Any) -> None:
-    page = opened(exercise="rms_norm")
-    code = read_code(page)
-    assert "raise NotImplementedError" in code
-    assert "Nothing is written yet" in check(page)
-    check(page, "def normalize_rms(x, gain, epsilon):\n    return x  # mine\n")
-    again = opened(exercise="rms_norm")
-    assert "# mine" in read_code(again)
-
-
 def test_hints_come_one_by_one_and_stay(opened: Any) -> None:
     page = opened(exercise="causal_mask")
     hints = find_exercise("causal_mask").parts.hints
@@ -231,6 +220,7 @@ def test_an_exercise_opens_without_its_solution(tmp_path: Path, name: str) -> No
     assert leaked_lines(told["code"], find_exercise(name).source) == []
 
 
+@pytest.mark.slow
 def test_a_link_to_no_exercise_is_told_so(open_room: Any) -> None:
     page = open_room("course", ".notice:not([hidden])", exercise="nothing")
     assert "no exercise named 'nothing'" in page.locator(".course-room .notice").inner_text()

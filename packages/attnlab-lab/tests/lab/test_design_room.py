@@ -213,6 +213,7 @@ def test_the_page_says_of_a_head_what_python_proves(open_lab: Open) -> None:
     assert rights(page) == 120
 
 
+@pytest.mark.slow
 def test_each_task_has_a_design_that_holds_one_half_finished_and_none(open_lab: Open) -> None:
     page = open_lab(link_of("louder"))
     for rule in RULES:
@@ -285,6 +286,7 @@ def test_every_puzzle_is_solved_by_its_solution_and_not_before(open_lab: Open) -
     assert all(each.endswith("✓") for each in listed)
 
 
+@pytest.mark.slow
 def test_a_link_that_fits_no_head_is_told_and_the_room_opens(open_lab: Open) -> None:
     page = open_lab(link_of("nothing"))
     heads = ("unique~worked~2", "identity~half~0.1~Km,9,9,1", "louder~worked~0.1~Km,0,0,5")

@@ -144,6 +144,7 @@ def test_a_model_without_an_answer_is_not_asked_for_one(
     assert page.locator(".patch-part").is_visible()
 
 
+@pytest.mark.slow
 def test_a_wrong_number_is_caught(context: Any, opened: Any, encoder: Path) -> None:
     def alter(told: Any) -> None:
         told["heads"][1]["after"][2] += 0.01
@@ -226,6 +227,7 @@ def test_by_keyboard_from_an_empty_page_and_back_by_its_link(
     again.locator(".models-room .notice").filter(has_text="which is no edit").wait_for()
 
 
+@pytest.mark.slow
 def test_any_width_fits_and_no_token_is_markup(opened: Any, decoder: Path) -> None:
     page = opened(model=decoder)
     page.locator("#model-text").fill("<script>alert(1)</script>")
@@ -262,6 +264,7 @@ def test_a_refusal_is_one_sentence_and_leaves_what_is_shown(opened: Any, decoder
     assert table(page) == before
 
 
+@pytest.mark.slow
 def test_the_map_is_that_of_the_head_that_is_named(opened: Any, encoder: Path) -> None:
     page = opened(model=encoder, text=TEXT)
     knock = page.get_by_role("button", name=re.compile("Knock out"))
@@ -275,6 +278,7 @@ def test_the_map_is_that_of_the_head_that_is_named(opened: Any, encoder: Path) -
     page.wait_for_function("() => location.hash.includes('look=0.1')")
 
 
+@pytest.mark.slow
 def test_a_refused_text_is_gone_though_a_head_was_clicked_meanwhile(
     opened: Any, encoder: Path
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from attnlab.cli import main
 from attnlab.draw.bundle import bundle
 from attnlab_lab import static
+from tests.sampling import sampled
 
 from .playing import (
     MOVING,
@@ -60,6 +61,7 @@ def test_a_model_learns_every_input_without_a_click_and_another_after_it(open_la
     assert state(page)[4] != first[4]
 
 
+@pytest.mark.slow
 def test_before_it_has_learned_anything_the_answer_is_wrong_and_red(open_lab: Open) -> None:
     page = rested(open_lab("#seed=1&at=1"))
     assert answers(page) != ["abc"]
@@ -104,6 +106,7 @@ def test_a_click_cuts_an_edge_and_undo_mends_it(open_lab: Open) -> None:
     assert edits(page) == []
 
 
+@pytest.mark.slow
 def test_a_second_click_on_a_cut_edge_mends_it(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}"))
     for cuts in (1, 0):
@@ -220,12 +223,14 @@ def test_a_broken_link_is_explained_and_the_page_works(open_lab: Open) -> None:
     assert (len(dots(page)), len(answers(page)[0])) == (27, 3)
 
 
+@pytest.mark.slow
 def test_an_edit_of_a_link_that_changes_nothing_is_told(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}&edits=c0.0.1.4"))
     assert "CutEdge changed nothing" in page.locator("#status").inner_text()
     assert edits(page) == []
 
 
+@pytest.mark.slow
 def test_a_link_followed_in_the_page_keeps_the_model(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}", **MOVING))
     click_cell(page, 1, 3, 1)
@@ -339,6 +344,7 @@ def test_a_mask_is_painted_by_dragging_and_by_keys(open_lab: Open) -> None:
     assert f"edits={painted}" in other.url
 
 
+@pytest.mark.slow
 def test_a_score_is_changed_by_clicks_and_by_keys(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}&room=bench"))
     page.get_by_role("button", name="Add to a score").click()
@@ -385,6 +391,7 @@ def test_the_switch_of_a_head_goes_round_by_key(open_lab: Open) -> None:
     assert page.locator(".map .badge").inner_text() == "knocked out"
 
 
+@pytest.mark.slow
 def test_on_average_a_head_looks_as_the_mean_of_all_its_maps(open_lab: Open) -> None:
     page = rested(open_lab("#at=60&room=bench&letters=2&length=2"))
 
@@ -491,13 +498,14 @@ EDITED = f"{AT}&edits=c0.1.3.1,s0.0.3.0.2,z0.0,m0.1.1000001100001110001011001011
 
 
 @pytest.mark.parametrize(
-    "link", [f"play&{EDITED}", f"bench&{EDITED}", "design&head=copy_first", "anatomy"]
+    "link", sampled([f"bench&{EDITED}", "anatomy", f"play&{EDITED}", "design&head=copy_first"], 2)
 )
 def test_a_room_is_accessible_legible_and_never_scrolls_sideways(open_lab: Open, link: str) -> None:
     page = open_lab(f"#room={link}", bypass_csp=True)
     check_look(rested(page) if AT in link else settled(page))
 
 
+@pytest.mark.slow
 def test_with_less_motion_and_forced_colors_the_story_is_the_same(open_lab: Open) -> None:
     page = trained(open_lab(f"#{LEARNED}", reduced_motion="reduce", forced_colors="active"))
     assert answers(page) == ["abc"]
@@ -507,6 +515,7 @@ def test_with_less_motion_and_forced_colors_the_story_is_the_same(open_lab: Open
     assert right != page.evaluate("getComputedStyle(document.body).backgroundColor")
 
 
+@pytest.mark.slow
 def test_light_and_dark_by_the_button_change_the_maps(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}"))
     light = state(page)[4]
@@ -621,6 +630,7 @@ def test_the_page_of_the_docs_names_every_part_of_a_link() -> None:
     assert sorted(set(kinds)) == sorted(re.findall(r"^\| [^|]+ \| `(\w)` [A-Z]", page, re.M))
 
 
+@pytest.mark.slow
 def test_the_question_mark_opens_the_keys(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}"))
     for room in ("Play", "Bench"):
@@ -654,6 +664,7 @@ def test_a_room_that_is_clicked_is_entered_whatever_the_page_writes_meanwhile(
     assert "room=bench" in page.url
 
 
+@pytest.mark.slow
 def test_a_link_to_a_room_without_a_model_keeps_the_model_that_it_names(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}&seed=3&edits=c0.1.3.0"))
     page.get_by_text("The edits of the link are back").wait_for()

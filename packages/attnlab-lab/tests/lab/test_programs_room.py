@@ -194,6 +194,7 @@ def test_a_link_brings_the_program_back(context: Any, opened: Any) -> None:
     assert table(again) == expected("output = indices", "abc", "cab")
 
 
+@pytest.mark.slow
 def test_every_program_of_the_menu_is_that_of_the_library(opened: Any) -> None:
     page = opened()
     names = page.locator("#choice-program option").evaluate_all("all => all.map(o => o.value)")
@@ -284,6 +285,7 @@ def held_back(page: Any, what: str, ask: Callable[[], Any]) -> Any:
     return held[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", sampled(["steps", "prove"], 1))
 def test_an_older_answer_that_comes_late_is_not_shown(opened: Any, what: str) -> None:
     page = opened()
@@ -300,6 +302,7 @@ def test_an_older_answer_that_comes_late_is_not_shown(opened: Any, what: str) ->
     assert page.locator(".proof-part h2").count() == 0
 
 
+@pytest.mark.slow
 def test_an_answer_that_comes_late_hides_no_refusal_of_a_later_question(opened: Any) -> None:
     page = opened()
     held = held_back(page, "steps", lambda: page.locator("#choice-longest").select_option("2"))
@@ -336,6 +339,7 @@ def test_what_is_refused_is_told_in_a_sentence(opened: Any) -> None:
     page.get_by_text("make 299,592 inputs, and this room tries at most 100,000").wait_for()
 
 
+@pytest.mark.slow
 def test_a_program_that_fits_no_link_is_said_to(context: Any, opened: Any) -> None:
     page = opened()
     fill(page, "Program", f"{SORT}\n" + "#" * 600 + "\n" + "# %%%%" * 100)

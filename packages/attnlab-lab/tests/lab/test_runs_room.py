@@ -265,6 +265,7 @@ def test_the_list_says_what_tells_runs_apart(opened: Any, runs_lab: Lab, sorter:
     assert not {"task=sort", "num_layers=1"} & set(re.split(", | · ", plain))
 
 
+@pytest.mark.slow
 def test_a_population_is_started_and_opened(opened: Any, runs_lab: Lab) -> None:
     home = runs_lab.folder
     page = opened()
@@ -281,6 +282,7 @@ def test_a_population_is_started_and_opened(opened: Any, runs_lab: Lab) -> None:
     assert (found.seeds, found.config.steps) == ((5, 6, 7), 40)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_started_and_a_cell_of_it_is_trained_again(opened: Any, runs_lab: Lab) -> None:
     home = runs_lab.folder
     page = opened()

@@ -150,6 +150,7 @@ def alter(told: dict[str, Any], fault: str) -> None:
 FAULTS = ["share", "order", "interval", "loss", "step", "member", "figure", "impossible"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", sampled(FAULTS, 1))
 def test_a_wrong_number_is_caught(context: Any, opened: Any, found: Sweep, fault: str) -> None:
     page = context.new_page()
@@ -165,6 +166,7 @@ def test_a_wrong_number_is_caught(context: Any, opened: Any, found: Sweep, fault
         check()
 
 
+@pytest.mark.slow
 def test_a_link_brings_back_what_was_chosen(context: Any, opened: Any, found: Sweep) -> None:
     page = opened()
     page.locator("#choice-figure").select_option("loss")

@@ -108,6 +108,7 @@ def test_points_that_a_logarithmic_axis_cannot_show_are_counted(open_page):
     assert page.locator("circle.point").count() == 2
 
 
+@pytest.mark.slow
 def test_small_values_of_a_logarithmic_axis_do_not_write_over_its_name(open_page):
     page = open_series(open_page, {"name": "a", "x": [1, 10], "y": [1.0, 0.00002]}, y_log=True)
     assert "1e−4" in page.locator(".chart text").all_text_contents()
@@ -117,6 +118,7 @@ def test_small_values_of_a_logarithmic_axis_do_not_write_over_its_name(open_page
     assert left >= 18
 
 
+@pytest.mark.slow
 def test_an_interval_is_read_only_where_it_can_be_seen(open_page):
     intervals = {  # the value and its ends, as they are read
         "0.514 (0.508 to 0.520)": (0.51372, 0.5075, 0.52),
@@ -132,6 +134,7 @@ def test_an_interval_is_read_only_where_it_can_be_seen(open_page):
     assert outputs.all_inner_texts() == [f"{words} at 1,024" for words in intervals]
 
 
+@pytest.mark.slow
 def test_places_are_read_as_they_are(open_page):
     places = {-19.875: "−19.875", 3.16e-8: "3.16e−8", 2.0: "2", 1e10: "1e10"}
     page = open_series(open_page, {"name": "a", "x": list(places), "y": [1.0] * 4})
@@ -142,6 +145,7 @@ def test_places_are_read_as_they_are(open_page):
         page.keyboard.press("Shift+ArrowRight")
 
 
+@pytest.mark.slow
 def test_between_whole_places_nothing_is_marked(open_page):
     lines = make_kinds_document()["sections"][1] | {"x_log": False, "levels": []}
     sections = []
@@ -174,6 +178,7 @@ def test_points_have_whiskers_and_are_joined_by_nothing(open_page):
     assert "2" in chart.locator("text").all_text_contents()
 
 
+@pytest.mark.slow
 def test_a_step_holds_until_the_next_value(open_page):
     best = {"name": "best", "x": [0, 1, 2], "y": [1.0, 1.0, 3.0], "style": "steps"}
     page = open_series(open_page, best)
@@ -198,6 +203,7 @@ def test_bands_are_named_and_read_out_beside_one_line(open_page):
     assert "interval around" not in page.locator(".note").inner_text()
 
 
+@pytest.mark.slow
 def test_an_axis_from_zero_has_zero_on_it(open_page):
     share = {"name": "share", "x": [0, 1], "y": [0.8, 0.9]}
     for from_zero in (False, True):
@@ -205,6 +211,7 @@ def test_an_axis_from_zero_has_zero_on_it(open_page):
         assert ("0.0" in page.locator(".chart text").all_text_contents()) is from_zero
 
 
+@pytest.mark.slow
 def test_the_name_of_a_level_is_written_where_fewer_points_are(open_page):
     x = [index / 10 for index in range(11)]
     ends = {"name": "c", "x": [0.0, 0.0], "y": [-3.0, 3.0], "style": "points"}

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.sampling import sampled
+
 from .documents import make_kinds_document, report_of
 from .views import Open, hatched, numbers, read_cell, written
 
@@ -68,6 +70,7 @@ def test_another_choice_changes_note_and_maps(open_page):
     assert page.locator("figure.map").count() == 1
 
 
+@pytest.mark.slow
 def test_one_choice_needs_no_chooser_and_an_empty_note_no_room(open_page):
     page = open_maps(open_page, {}, {})
     assert page.locator(".chooser").count() == 0
@@ -106,7 +109,7 @@ def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page):
     assert numbers(page) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", sampled(["dark", "light"], 1))
 def test_numbers_on_both_colours_are_legible_at_every_shade(open_page, scheme):
     shades = {
         "rows": [[i / 12 for i in range(13)], [-i / 12 for i in range(13)]],
@@ -130,6 +133,7 @@ def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page):
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
+@pytest.mark.slow
 def test_what_blank_cells_mean_is_said_where_it_is_no_missing_value(open_page):
     page = open_maps(open_page, {"masked": "may not be looked at"})
     assert read_cell(page, 0, 0, 1) == "‘the’, ‘cat’: may not be looked at"
@@ -150,6 +154,7 @@ def test_a_number_never_runs_out_of_its_cell(open_page, width, columns):
     assert len(wide) == 3 * columns or columns == 12  # small numbers, rather than none
 
 
+@pytest.mark.slow
 def test_maps_of_a_deep_model_stand_side_by_side(open_page):
     layers, heads = [str(i) for i in range(30)], [str(i) for i in range(9)]
     tall = {"rows": [[0.5] * 9] * 30, "row_labels": layers, "column_labels": heads}

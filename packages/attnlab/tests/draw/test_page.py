@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from attnlab.draw.page import render_page
+from tests.sampling import sampled
 
 from .documents import (
     PAYLOADS,
@@ -147,7 +148,7 @@ def test_arrays_of_markup_cannot_leave_the_data_block():
     assert json.loads(data[1])[0]["traces"][0]["input"] == PAYLOADS
 
 
-@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize("width", sampled([360, 1400], 1))
 def test_body_never_overflows_sideways(open_page, width):
     document = make_document(num_steps=10)
     document["sections"] += make_cross_document()["sections"] + make_kinds_document()["sections"]
@@ -196,6 +197,7 @@ def test_page_prints_all_of_a_long_list_in_light_colours(open_page):
     assert not page.locator("#theme").is_visible()
 
 
+@pytest.mark.slow
 def test_empty_parts_say_so_instead_of_breaking(open_page):
     nothing = [{"name": "loss", "x": [0, 1], "y": [None, float("inf")]}]
     document = report_of(
@@ -251,6 +253,7 @@ def test_a_list_of_contents_leads_to_every_section(open_page):
     assert not page.locator(".contents").is_visible()
 
 
+@pytest.mark.slow
 def test_a_short_report_needs_no_contents():
     document = make_document(num_steps=10)
     document["sections"] = document["sections"][:2]
@@ -330,8 +333,9 @@ def test_the_claims_are_one_line_that_opens_and_stands_open_where_not_all_hold(o
         assert open_page(document).locator(".claims tbody tr:visible").count() == 6
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 844)])
-def test_the_first_screen_is_the_living_picture_with_what_was_found(open_page, width, height):
+@pytest.mark.parametrize("size", sampled([(390, 844), (1280, 900)], 1))
+def test_the_first_screen_is_the_living_picture_with_what_was_found(open_page, size):
+    width, height = size
     page = open_page(make_document(num_steps=10), width=width)
     parts = ["h1", ".subtitle", ".verdict", ".trace-section h2", ".chooser input", ".stepper"]
     parts += [".said"] if width == 390 else [".strip", ".chances", "canvas.heatmap >> nth=1"]
@@ -388,6 +392,7 @@ def test_a_wide_table_scrolls_in_its_box_and_breaks_no_word(open_page):
     assert "gradient" in wide.evaluate("node => getComputedStyle(node).backgroundImage")
 
 
+@pytest.mark.slow
 def test_a_command_stands_on_a_line_of_its_own_and_comes_whole(open_page):
     command = "attnlab run sorting --seeds 100 --set " + " ".join(
         f"setting_number_{i}=0.12345" for i in range(12)

@@ -18,7 +18,7 @@ from attnlab.models import SingleHead
 from attnlab.programs import Program, check_program, interpret, open_compiled
 from attnlab.tasks.vectors import VectorTask
 from attnlab.train import Evaluation, Member, train_together
-from tests.sampling import sampled
+from tests.sampling import first_of_each, sampled
 
 SMALL = {"positions": "one_hot", "seeds": 3, "steps": 3_500, "learning_rate": 0.1}
 TINY = {"steps": 3, "seeds": 2}
@@ -205,6 +205,7 @@ def test_the_curve_is_the_mean_of_200_steps_and_of_what_is_left_over():
     assert losses.flatten().tolist() == [3.0, 5.0]
 
 
+@pytest.mark.slow
 def test_heads_whose_training_breaks_fail_their_claims_and_nothing_else(tmp_path):
     settings = {**TINY, "steps": 200, "learning_rate": 10.0}
     report = attnlab.run("handmade", out=tmp_path / "run", **settings)
@@ -326,7 +327,10 @@ def test_every_option_works(settings):
 
 
 @pytest.mark.parametrize(
-    ("rule", "positions"), [("identity", "both"), ("copy_first", "learned"), ("unique", "both")]
+    ("rule", "positions"),
+    first_of_each(
+        [("copy_first", "learned"), ("identity", "both"), ("unique", "both")], lambda _: "rule"
+    ),
 )
 def test_the_heads_of_a_population_are_those_of_runs_with_their_seeds(rule, positions):
     config = HandmadeConfig(learned=rule, positions=positions, steps=60)

@@ -12,6 +12,7 @@ from attnlab.edits import CutEdge, ZeroHead, edits_from_json, edits_to_json
 from attnlab.experiments import notebook
 from attnlab.experiments.notebook import Asker, EditableView, State, result_of
 from attnlab.look.questions import Continuation, Translation
+from tests.sampling import sampled
 
 NAMES = ["SEP", "a", "b", "c"]
 CUT = CutEdge(layer=0, head=1, query=4, key=0)
@@ -62,7 +63,7 @@ def walk_to(frame, row, column):
     return canvas
 
 
-@pytest.mark.parametrize("is_rendered", [False, True])
+@pytest.mark.parametrize("is_rendered", sampled([False, True], 1))
 def test_what_is_done_on_the_page_comes_back_as_edits(blank, question, is_rendered):
     live = opened(blank, view_of(question), is_rendered=is_rendered)
     frame, shown = live.frame, live.shown
@@ -147,6 +148,7 @@ def test_the_models_answer_is_shown_before_and_after_with_the_difference(live, q
     assert frame.locator(".edit-answer > p").inner_text() == plain
 
 
+@pytest.mark.slow
 def test_a_cut_square_has_no_weight_after_the_edit_and_one_before(live, question):
     frame = live.frame
     walk_to(frame, 4, 1).press("x")
@@ -177,6 +179,7 @@ def test_an_error_is_told_in_its_sentence_and_the_answer_before_it_gives_way(liv
     frame.get_by_label("Show", exact=True).wait_for(state="hidden")
 
 
+@pytest.mark.slow
 def test_an_answer_to_earlier_edits_is_not_shown(live):
     frame = live.frame
     frame.get_by_role("button", name="Knock out head 0.0").click()
@@ -202,6 +205,7 @@ def test_maps_without_a_model_keep_the_edits_for_python(blank):
     live.frame.get_by_text("No model is behind these maps").wait_for()
 
 
+@pytest.mark.slow
 def test_a_square_of_a_pooled_map_cuts_all_its_edges(blank):
     weights = torch.rand(8, 900, 900).softmax(-1)
     live = opened(blank, EditableView(view_page(weights, max_bytes=400_000)))

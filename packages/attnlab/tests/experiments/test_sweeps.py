@@ -372,6 +372,7 @@ def test_a_sweep_whose_worker_is_killed_says_so_and_resumes_to_the_same_numbers(
     assert workers_of(os.getpid()) == []
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("blow", sampled([signal.SIGKILL, signal.SIGINT], 1))
 def test_no_worker_outlives_a_sweep_that_is_stopped_or_killed(blow, tmp_path):
@@ -400,6 +401,7 @@ def is_running(number):
     return False
 
 
+@pytest.mark.slow
 def test_a_script_that_uses_workers_is_run_once_and_their_prints_are_no_output(tmp_path):
     file = tmp_path / "script.py"
     file.write_text(

@@ -37,6 +37,7 @@ from attnlab.programs import (
     where,
 )
 from attnlab.programs.interpreter import Meaning
+from tests.sampling import first_of_each, sampled
 
 from .oracles import ORACLES
 from .test_programs import CASES
@@ -294,8 +295,10 @@ OPERATIONS = [
 ]
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=range(len(OPERATIONS)))
-def test_an_operator_means_what_python_means_on_either_side(operation):
+# A remainder, a power below one, a comparison, truth values, and numbers of other classes.
+@pytest.mark.parametrize("number", sampled(range(len(OPERATIONS)), [0, 5, 9, 15, 20, 21, 24]))
+def test_an_operator_means_what_python_means_on_either_side(number):
+    operation = OPERATIONS[number]
     program = Program(operation(indices), "a")
     assert interpret(program, "aaaaa") == [operation(place) for place in range(5)]
     compiled = proved(program, 5)
@@ -336,7 +339,7 @@ ALIKE = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), ALIKE)
+@pytest.mark.parametrize(("one", "other"), first_of_each(ALIKE, lambda pair: type(pair[0])))
 def test_values_that_are_equal_and_not_the_same_stay_apart_or_are_refused(one, other):
     assert one == other
     table = {"a": one, "b": other}
@@ -380,7 +383,7 @@ RIGHT_ON_EVERY_INPUT = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(RIGHT_ON_EVERY_INPUT)))
+@pytest.mark.parametrize("number", sampled(range(len(RIGHT_ON_EVERY_INPUT)), [1, 2, 8]))
 @pytest.mark.parametrize("reader", ["itself", "total", "mean", "word"])
 def test_values_that_no_input_has_refuse_no_program(number, reader):
     function, arguments = RIGHT_ON_EVERY_INPUT[number]

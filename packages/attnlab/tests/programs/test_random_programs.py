@@ -27,7 +27,7 @@ def compare(seeds, dtype):
     return proved, refused
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", sampled([torch.float32, torch.float64], 1))
 @pytest.mark.parametrize("part", sampled([0, 1], 1))
 def test_a_random_program_is_right_on_every_input(part, dtype):
     proved, refused = compare(range(30 * part, 30 * part + 30), dtype)

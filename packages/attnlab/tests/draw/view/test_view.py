@@ -151,6 +151,7 @@ def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view)
     assert reading(page) != edge
 
 
+@pytest.mark.slow
 def test_only_what_is_nothing_at_all_is_written_as_zero(open_view):
     weights = torch.tensor([[[0.004, 0.996, 0.0]]])
     one = Pattern("attention.weights", weights, ("a",), ("b", "c", "d"))
@@ -163,10 +164,12 @@ def test_only_what_is_nothing_at_all_is_written_as_zero(open_view):
         assert written[:3] == shown  # the names of the row and of the keys come after the numbers
 
 
+@pytest.mark.slow
 def test_names_of_rows_and_columns_do_not_meet_where_the_map_is_moved(open_view):
     check_names_keep_out_of_the_corner(open_view([long_names()]))
 
 
+@pytest.mark.slow
 def test_two_names_of_one_place_are_both_there(open_view):
     names = [[f"token{i + shift}" for i in range(50)] for shift in (0, 1)]
     recordings = [make_layers(1, length=50, tokens=each) for each in names]
@@ -179,6 +182,7 @@ def test_two_names_of_one_place_are_both_there(open_view):
             assert "30 token30 / token31" in pairs
 
 
+@pytest.mark.slow
 def test_the_legend_has_no_stray_marks_and_nothing_moves_where_that_is_asked(open_view):
     page = open_view(make_layers(), width=400)
     assert "·" not in page.locator(".legend-line").inner_text()
@@ -272,6 +276,7 @@ def test_two_recordings_are_compared_cell_by_cell(open_view):
     assert " → " not in page.locator(".map-part dd").first.inner_text()
 
 
+@pytest.mark.slow
 def test_two_recordings_that_are_alike_open_as_the_first_and_not_as_a_map_of_zeros(open_view):
     one = make_layers(1, seed=1)
     page = open_view(one, one, names=("clean", "cut"))
@@ -296,6 +301,7 @@ def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view):
     assert abs(most - float(square.max())) <= bound_too + 0.0006 * most
 
 
+@pytest.mark.slow
 def test_a_pooled_page_fits_a_phone_and_tells_small_weights_apart(open_view):
     page = open_view([make_pattern(heads=1, queries=1500)], max_bytes=400_000, width=360)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
@@ -316,6 +322,7 @@ def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view):
     )
 
 
+@pytest.mark.slow
 def test_what_is_known_of_one_recording_alone_has_no_difference(open_view):
     other = make_pattern(heads=1, queries=3)
     hidden = {"weights": torch.zeros(1, 3, 3), "blocked": torch.ones(3, 3, dtype=torch.bool)}
@@ -374,6 +381,7 @@ def test_themes_repaint_the_maps_and_paper_is_light_with_maps_as_light_as_the_wo
     assert not page.get_by_role("button", name="Zoom in").is_visible()
 
 
+@pytest.mark.slow
 def test_one_token_and_one_head_are_enough(open_view):
     weights = make_pattern(heads=1, queries=1).weights
     page = open_view([Pattern("attention.weights", weights, words(1), words(1))], width=400)
