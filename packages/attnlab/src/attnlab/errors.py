@@ -110,12 +110,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     >>> did_you_mean("postions", ["positions", "rank"])
     "did you mean 'positions'? Known: positions, rank"
+    >>> did_you_mean("weights", ["layers.0.weights", "logits"])
+    "did you mean 'layers.0.weights'? Known: layers.0.weights, logits"
     """
     names = sorted(known, key=in_order)
     begun = [name for name in names if len(word) > 2 and name.startswith(word)]
+    ended = [name for name in names if name.endswith(f".{word.lstrip('*.')}")]
     alike = [name for name in names if name[:1].lower() == word[:1].lower()]
     close = (
         sorted(begun, key=len)
+        or ended
         or difflib.get_close_matches(word, alike, 1)
         or difflib.get_close_matches(word, names, 1, 0.8)
     )
