@@ -5,6 +5,7 @@ fetches the model that the notebook opens. Links need to know where the built si
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 MODELS = {"real-search": "minilm"} | dict.fromkeys(
@@ -53,12 +54,15 @@ def with_links(page: str, place: str) -> str:
 def with_first_cell(notebook: dict[str, Any], name: str, place: str) -> dict[str, Any]:
     """Return a notebook (nbformat 4) with a first cell that gets attnlab and the model.
 
-    The sentence about the download, which the reader has behind them, is left out.
+    The sentence about the download, which the reader has behind them, is left out, and so is what a
+    cell printed after its first piece: MyST-NB has put all of it into that piece.
     """
     cells = [dict(cell) for cell in notebook["cells"]]
     for cell in cells:
         if cell["cell_type"] == "markdown":
             cell["source"] = _DOWNLOAD.sub("", "".join(cell["source"]))
+        else:
+            cell["outputs"] = list(_printed_once(cell["outputs"]))
     first = {
         "cell_type": "code",
         "execution_count": None,
@@ -68,6 +72,16 @@ def with_first_cell(notebook: dict[str, Any], name: str, place: str) -> dict[str
         "source": _first_source(name, place),
     }
     return {**notebook, "cells": [first, *cells]}
+
+
+def _printed_once(outputs: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the outputs of a cell, of each stream the first piece alone."""
+    seen = set()
+    for output in outputs:
+        stream = output.get("name")
+        if stream is None or stream not in seen:
+            yield output
+        seen.add(stream)
 
 
 def _first_source(name: str, place: str) -> str:

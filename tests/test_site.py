@@ -84,6 +84,17 @@ def test_each_file_begins_with_how_to_get_attnlab_and_its_model(path, place):
     assert ("urlretrieve" in first) == bool(named and place)
 
 
+def test_what_a_cell_printed_in_pieces_stands_once_in_the_file():
+    path = DOCS / "notebooks" / "sorting.md"
+    notebook = notebook_of(path)
+    cell = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    pieces = [("stdout", "1\n2\n"), ("stderr", "slow\n"), ("stdout", "2\n")]
+    cell.outputs = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in pieces]
+    made = pages.with_first_cell(notebook, path.stem, "")
+    shown = [output["text"] for cell in made["cells"] for output in cell.get("outputs", [])]
+    assert shown == ["1\n2\n", "slow\n"]
+
+
 def run_first(path: Path, folder: Path, source: str) -> str:
     """Run the first two cells of code of a file, in a kernel of its own; return what they show."""
     made = download(path)
