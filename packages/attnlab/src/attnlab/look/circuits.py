@@ -52,7 +52,7 @@ class HeadCircuit:
             facts.append(("copying", f"{self.copying:+.2f}"))
         for name, matrix in (("OV", self.ov), ("QK", self.qk)):
             norm, count = _size(matrix)
-            facts.append((name, f"norm {norm}, 90 % of it in {count} directions"))
+            facts.append((name, f"norm {norm}, 90 % in {count_words(int(count), 'direction')}"))
         return Card(f"Circuit of head {self.head}", facts)
 
 

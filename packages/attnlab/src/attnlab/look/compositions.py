@@ -58,7 +58,7 @@ class Compositions:
 
     def number_tables(self) -> list[NumberTable]:
         """Return the scores less the mean of chance as tables to draw: later by earlier head."""
-        label = "composition score less its mean for random directions"
+        label = "Composition score less its mean for random directions"
         return [
             NumberTable(
                 f"{kind}: what is read as {word}", label, self.heads, self.heads,
@@ -76,6 +76,8 @@ class Compositions:
             (kind, earlier, later, f"{score:.3f}", f"{low:.3f} to {high:.3f}")
             for kind, earlier, later, score, low, high in self.top()
         ]
+        if not pairs:
+            return Card("Compositions: none of these heads comes after another")
         title = f"Compositions: {above:,} of {pairs:,} above chance, {pairs / 40:.0f} expected"
         columns = ("kind", "earlier", "later", "score", "random, 95 %")
         return Card(title, columns=columns, rows=rows)

@@ -83,16 +83,16 @@ class HeadSources:
         }
 
     def number_tables(self) -> list[NumberTable]:
-        """Return weights and shares as a table to draw, and the shares of the logit as another."""
-        names = [f"{index} {key}" for index, key in enumerate(self.keys)]
-        both = torch.stack([self.weights.to(self.shares), self.shares], 1).tolist()
-        title, columns = f"What {self._cell} takes from each key", ["weight", "share of the output"]
-        tables = [NumberTable(title, "Weight and share", names, columns, "key", "", both)]
+        """Return weights and shares by key as a table to draw, and what is added to the logit, over
+        the largest of that, so that all have one scale."""
+        names = [f"{index}·{key}" for index, key in enumerate(self.keys)]
+        columns, values = ["weight", "share"], [self.weights.to(self.shares), self.shares]
         if self.logits is not None:
-            label = f"share of the logit of {self.target!r}"
-            logits = [[value] for value in self.logits.tolist()]
-            tables.append(NumberTable(f"The {label}", label, names, ["logit"], "key", "", logits))
-        return tables
+            largest = float(self.logits.abs().max())
+            columns.append(f"logit/{largest:.3g}")
+            values.append(self.logits / (largest or 1.0))
+        title, rows = f"What {self._cell} takes from each key", torch.stack(values, 1).tolist()
+        return [NumberTable(title, "Weight and share", names, columns, "key", "", rows)]
 
     @property
     def _cell(self) -> str:

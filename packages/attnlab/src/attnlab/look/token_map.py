@@ -53,6 +53,8 @@ class TokenMaps:
             return None
         if layer.streams.query != layer.streams.key:
             return None  # what cross-attention reads is another text
+        if _embeddings(self._model).shape[1] != layer.output.shape[-1]:
+            return None  # a matrix leads from smaller embeddings to the stream
         steps = self._anatomy.steps
         at = next(
             index
