@@ -138,8 +138,6 @@ MISTAKES = {
     "run sorting --set rank=1..6": "a sweep: attnlab sweep sorting --set rank=1..6",
     "run sorting --set d_model=7": "multiple of num_heads; got 7 and 2",
     "run sorting --set steps=9 warmup_steps=9": "warmup_steps must be below steps",
-    "run sorting --log": "--log needs the name of a logger: tensorboard, mlflow",
-    "run sorting --seeds 2 --log tensorbord": "'tensorbord'; did you mean 'tensorboard'",
     "run srting": "no experiment 'srting'; did you mean 'sorting'?",
     "run": "name an experiment, as in: attnlab run sorting; known: anatomy, handmade",
     "run sorting --layout batched": 'from: "auto", "simd", "vmap", "sequential"',

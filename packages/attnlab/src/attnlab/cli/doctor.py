@@ -17,7 +17,6 @@ from attnlab.errors import WrongUsage
 if TYPE_CHECKING:
     from attnlab.parts.probes import Probe
 
-_FULL_PACKAGES = {"mlflow-skinny": "mlflow"}  # the package that contains it
 _STYLES = {"good": "green", "optional": "yellow", "missing": "bold red", "note": "dim"}
 
 
@@ -82,7 +81,7 @@ def _packages() -> list[Finding]:
 
 
 def _installed(name: str) -> Finding | None:
-    version = _version(name) or _version(_FULL_PACKAGES.get(name, name))
+    version = _version(name)
     if version is None:
         return None
     return Finding("good", name, version)

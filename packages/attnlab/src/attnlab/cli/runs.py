@@ -12,7 +12,6 @@ from attnlab.cli.options import (
     GridOptions,
     OptionalWholeNumber,
     Quiet,
-    Strings,
     Switch,
     TrainingOptions,
     WholeNumber,
@@ -37,7 +36,6 @@ def run(
     seeds: OptionalWholeNumber = None,
     stop_when_solved: Switch = False,
     engine: Literal["auto", "eager", "compiled"] = "auto",
-    log: Strings = None,
     claims: Switch = False,
     full: Switch = False,
     training: TrainingOptions = _DEFAULTS,
@@ -58,9 +56,6 @@ def run(
         With --seeds: stop training each model as soon as it solves the task.
     engine
         Whether training steps are compiled; auto compiles where that pays.
-    log
-        Loggers that also receive the metrics of a run with one seed, in files inside its folder:
-        tensorboard, mlflow, or both.
     claims
         For all: also print every claim with its measurement, as a single experiment always does.
     full
@@ -71,7 +66,7 @@ def run(
     from attnlab.experiments.runner import run as run_experiment
 
     is_all = name == "all"
-    _check_run(is_all, seeds, stop_when_solved, training, log)
+    _check_run(is_all, seeds, stop_when_solved, training)
     if full and seeds is not None:
         raise WrongUsage("--full is for a run without --seeds; --set takes single settings.")
     settings = training.settings()
@@ -82,9 +77,7 @@ def run(
             training.out or RUNS, settings, options, training=training, shows_claims=claims
         )
     folder, title = name, f"{name}, seed {seed}"
-    make: Callable[..., Result] = partial(
-        run_experiment, name, seed=seed, full=full, loggers=log or ()
-    )
+    make: Callable[..., Result] = partial(run_experiment, name, seed=seed, full=full)
     if seeds is not None:
         folder, title = f"{name}-{seeds}-seeds", f"{name}, {seeds:,} seeds"
         options["stop_when_solved"] = stop_when_solved
@@ -108,19 +101,9 @@ def _suggesting_a_sweep(name: str, settings: Sequence[str]) -> Iterator[None]:
 
 
 def _check_run(
-    is_all: bool,
-    seeds: int | None,
-    stop_when_solved: bool,
-    training: TrainingOptions,
-    log: list[str] | None,
+    is_all: bool, seeds: int | None, stop_when_solved: bool, training: TrainingOptions
 ) -> None:
     """Raise `WrongUsage` for options of `run` that do not go together."""
-    from attnlab.train.processes import is_launched
-
-    is_many = is_all or seeds is not None
-    if is_launched() and is_many:
-        raise WrongUsage("torchrun distributes one training: name one experiment, without --seeds.")
-    _check_log(log, is_many=is_many)
     if training.set_ == []:
         raise WrongUsage(
             "--set needs at least one key=value; `attnlab settings` lists the settings."
@@ -132,18 +115,6 @@ def _check_run(
             "--seeds is for one experiment at a time, such as: attnlab run sorting --seeds 64"
         )
     _check_resume(replace(training, out=None) if is_all else training)
-
-
-def _check_log(log: list[str] | None, *, is_many: bool) -> None:
-    if log is None:
-        return
-    from attnlab.train.loggers import check_loggers
-
-    if not log:
-        raise WrongUsage("--log needs the name of a logger: tensorboard, mlflow, or both.")
-    check_loggers(log)
-    if is_many:
-        raise WrongUsage("--log is for a run of one seed: name one experiment, without --seeds.")
 
 
 def _check_resume(training: TrainingOptions) -> None:
@@ -165,16 +136,14 @@ def _train_and_show(
 ) -> int:
     """Train, show the result, and return the exit status."""
     from attnlab.experiments.folder import Finished
-    from attnlab.train.processes import is_writer
 
-    is_shown = is_writer()
     try:
-        is_quiet = training.quiet or training.as_json or not is_shown
+        is_quiet = training.quiet or training.as_json
         result = in_run_folder(make, training.out, name, title, is_quiet=is_quiet)
     except Finished:
         assert training.out is not None
         return show_finished(training.out, as_json=training.as_json)
-    return show_result(result, as_json=training.as_json) if is_shown else 0
+    return show_result(result, as_json=training.as_json)
 
 
 def resume_(

@@ -17,7 +17,6 @@ from attnlab.train.history import Evaluation
 from attnlab.train.layouts.layout import Loss
 from attnlab.train.loop import Member, Trained, TrainResult, train_together, using_threads
 from attnlab.train.observer import Observer, Silent
-from attnlab.train.processes import ProcessGroup, is_writer
 
 MetricLine = dict[str, Any]
 """One line of `metrics.jsonl`: a step, and figures by name."""
@@ -50,8 +49,7 @@ class Run:
         record: called with each line of metrics.
         checkpoints: the folder for checkpoints; None to keep none.
         layout, engine: how trainings are computed.
-        group: the processes that share this run, if there are several.
-        trainings: the checks of each training so far; several processes make none.
+        trainings: the checks of each training so far.
     """
 
     seed: int
@@ -61,7 +59,6 @@ class Run:
     checkpoints: Path | None = None
     layout: LayoutName = "auto"
     engine: EngineName = "auto"
-    group: ProcessGroup | None = None
     trainings: list[TrainingCheck] = field(default_factory=list)
 
     def stage(self, name: str) -> None:
@@ -85,23 +82,16 @@ class Run:
         stop: Callable[[Sequence[Evaluation]], bool] | None = None,
         record: Callable[[int, MetricLine], None] | None = None,
         num_threads: int | None = None,
-        has_rows: bool = False,
         is_checked: bool = True,
     ) -> TrainResult:
         """Train members side by side; `name` is the folder of their checkpoints.
 
         Every training of a run has a name of its own, so that a run that was stopped resumes the
-        right one. has_rows: the loss is a mean over the rows of a batch, so that several processes
-        can share the rows; otherwise each process does the whole training. is_checked: compare the
-        first member's training with the same by hand; of several that are alike one is enough.
+        right one. is_checked: compare the first member's training with the same by hand; of several
+        that are alike one is enough.
         """
-        is_repeated = self.group is not None and not has_rows
-        if is_repeated:
-            self.tell(f"The training {name} cannot be shared out: each process does all of it.")
         starts = copy.deepcopy([member.model for member in members]) if is_checked else []
-        folder = None
-        if self.checkpoints is not None and (is_writer() or not is_repeated):
-            folder = self.checkpoints / name
+        folder = None if self.checkpoints is None else self.checkpoints / name
         result = train_together(
             members,
             loss,
@@ -112,9 +102,8 @@ class Run:
             layout=self.layout,
             engine=self.engine,
             num_threads=num_threads,
-            group=self.group if has_rows else None,
         )
-        if starts and self.group is None and result.members[0] is not None:
+        if starts and result.members[0] is not None:
             with using_threads(num_threads):
                 self.trainings.append(check_training(starts, members[0], loss, result.members[0]))
         return result

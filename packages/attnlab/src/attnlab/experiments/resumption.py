@@ -16,7 +16,6 @@ from attnlab.experiments.sweeps.axes import all_shown
 from attnlab.experiments.tune import Search, tune
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.observer import Observer
-from attnlab.train.processes import refuse_launched
 
 
 def resume(
@@ -43,9 +42,6 @@ def resume(
     folder = Path(folder)
     begun = read_unfinished(folder)
     name = begun["experiment"]
-    for kind in ("population", "sweep", "search"):
-        if kind in begun:
-            refuse_launched(f"a {kind}")
     if "sweep" in begun:
         return sweep(name, out=folder, resume=True, workers=workers, observer=observer)
     if "search" in begun:

@@ -1,6 +1,6 @@
 """`run`: one experiment from start to finish."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,7 @@ from attnlab.experiments.report import Report, describe_run
 from attnlab.experiments.session import Session
 from attnlab.seeds import stream_seed
 from attnlab.train.config import EngineName, LayoutName
-from attnlab.train.loggers import LoggerName, Loggers, check_loggers, loggers_in
 from attnlab.train.observer import Observer
-from attnlab.train.processes import is_writer, joined
 
 
 def run(
@@ -33,12 +31,9 @@ def run(
     engine: EngineName = "auto",
     observer: Observer | None = None,
     resume: bool = False,
-    loggers: Sequence[str] = (),
     **fields: Any,
 ) -> Report:
     """Run an experiment from start to finish.
-
-    If torchrun started several processes, the first one writes the folder; the others only compute.
 
     Args:
         name: such as "sorting".
@@ -49,8 +44,6 @@ def run(
         full: start from the settings of a full run: more seeds, texts and steps.
         layout, engine: how trainings are computed, see `choose_layout`.
         observer: is told of progress; None for a bar in a notebook, and nothing elsewhere.
-        loggers: "tensorboard", "mlflow": also log the metrics there, in files inside the run
-            folder; a resumed run keeps its loggers.
         resume: continue the run in `out` that was stopped, to the same bytes.
         **fields: config fields as values.
 
@@ -67,9 +60,6 @@ def run(
     experiment = find(name).experiment
     stream_seed(seed)
     stated = config(name, settings, full=full, **fields)
-    if loggers and out is None:
-        raise WrongUsage("loggers write into the run folder; name one with out.")
-    logger_names = check_loggers(loggers)
     with Session("run", name, out, resume=resume, observer=observer) as session:
         describe = partial(
             describe_run,
@@ -81,25 +71,16 @@ def run(
             engine=engine,
         )
         session.compute_as_begun(describe(None))
-        group = session.enter_context(joined())
-        if group is not None and group.is_writer:
-            session.observer.tell(f"{group.size} processes take part, as torchrun started them.")
-        checkpoints = None
-        if session.path is not None and (is_writer() or resume):
-            checkpoints = session.checkpoints
-        if not is_writer():
-            session.path = None
         describe = partial(describe, threads=torch.get_num_threads())
-        output = _Output(session, describe, logger_names)
+        output = _Output(session, describe)
         context = Run(
             seed,
             session.observer,
             output.start,
             output.record,
-            checkpoints,
+            session.checkpoints,
             layout,
             engine,
-            group,
         )
         findings = experiment.run(stated, context)
         claims = all_claims(findings, context)
@@ -108,28 +89,19 @@ def run(
 
 @dataclass
 class _Output:
-    """The config and metrics of a run while it is computed, and its loggers, if any."""
+    """The config and metrics of a run while it is computed."""
 
     session: Session
     describe: Callable[[nn.Module], RunConfig]
-    loggers: Sequence[LoggerName]
-    logs: Loggers | None = None
     config: RunConfig = field(default_factory=RunConfig)
     metrics: list[MetricLine] = field(default_factory=list)
 
     def start(self, model: nn.Module) -> None:
-        """Open the folder and the loggers."""
-        session, described = self.session, self.describe(model)
-        self.config = session.open(described)
-        if session.folder is not None:
-            path = session.folder.path
-            names = list(dict.fromkeys([*self.loggers, *loggers_in(path)]))
-            self.logs = Loggers(names, path, described, session.observer.tell)
-            session.callback(self.logs.close)
+        """Open the folder."""
+        self.config = self.session.open(self.describe(model))
 
     def record(self, line: MetricLine) -> None:
         """Take a line of metrics."""
         self.metrics.append(line)
-        if self.session.folder is not None and self.logs is not None:
+        if self.session.folder is not None:
             self.session.folder.add_metrics(line)
-            self.logs.log(line)

@@ -14,7 +14,6 @@ from attnlab.progress import notebook_bar
 from attnlab.train.checkpoint import MOST_THREADS
 from attnlab.train.loop import using_threads
 from attnlab.train.observer import Observer, Silent
-from attnlab.train.processes import refuse_launched
 
 
 class Session(ExitStack):
@@ -38,8 +37,6 @@ class Session(ExitStack):
         observer: Observer | None,
     ) -> None:
         super().__init__()
-        if kind != "run":
-            refuse_launched(f"a {kind}")
         if resume and out is None:
             raise WrongUsage(f"to resume a {kind}, name its folder: --out DIR --resume.")
         title = experiment if kind in ("run", "population") else f"{kind} of {experiment}"

@@ -29,7 +29,7 @@ from attnlab.train.history import Evaluation, History, Line, plain, summary
 from attnlab.train.interrupts import Held, held_back
 from attnlab.train.layouts.choose import choose_layout
 from attnlab.train.layouts.layout import Batches, Layout, Loss, Progress
-from attnlab.train.layouts.sequential import Sequential, batch_of
+from attnlab.train.layouts.sequential import batch_of
 from attnlab.train.layouts.update import MOMENTS
 from attnlab.train.layouts.vmap import over_members
 from attnlab.train.members import Draw as Draw
@@ -38,7 +38,6 @@ from attnlab.train.members import Trained as Trained
 from attnlab.train.members import TrainResult as TrainResult
 from attnlab.train.members import common_config
 from attnlab.train.observer import Observer, Silent
-from attnlab.train.processes import ProcessGroup
 from attnlab.train.schedule import Schedule, is_judged, span_at
 
 
@@ -53,7 +52,6 @@ def train_together(
     layout: LayoutName = "auto",
     engine: EngineName = "auto",
     num_threads: int | None = None,
-    group: ProcessGroup | None = None,
 ) -> TrainResult:
     """Train members side by side, leaving each with its best weights.
 
@@ -73,8 +71,6 @@ def train_together(
         layout, engine: how steps are computed, see `choose_layout`.
         num_threads: torch's threads meanwhile; 1 is quickest for tiny models. (Blocks of the
             compiled layout `simd` are divided among the threads that torch had before.)
-        group: the processes that share this training; the first writes and the others only read;
-            the loss must then be a mean over the rows of a batch.
 
     Raises:
         NotFinite: the loss of every member is no longer finite; the last good checkpoint is kept.
@@ -85,18 +81,14 @@ def train_together(
     """
     require_known("layout", layout, get_args(LayoutName))
     require_known("engine", engine, get_args(EngineName))
-    training = _Training(members, loss, stop, observer or Silent(), folder, record, group)
+    training = _Training(members, loss, stop, observer or Silent(), folder, record)
     with ExitStack() as stack:
         checkpoint = None
-        if folder is not None and training.is_writer:
+        if folder is not None:
             with explained(folder):
                 folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(folder))
             tidy(folder)
-        if group is not None:
-            # Which is also to wait until the first has set all in order.
-            group.agree(len(members), "the models to train")
-        if folder is not None:
             checkpoint = latest_checkpoint(folder, training.observer.tell)
         if num_threads is None and checkpoint is not None:
             num_threads = checkpoint.threads
@@ -114,12 +106,10 @@ class _Training:
     observer: Observer
     folder: Path | None
     record: Callable[[int, Line], None] | None
-    group: ProcessGroup | None
 
     def __post_init__(self) -> None:
-        members, group = self.members, self.group
+        members = self.members
         self._config = common_config(members)
-        self.is_writer = group is None or group.is_writer
         self._configs = [member.config for member in members]
         self._models = [member.model for member in members]
         self._judges = [member.judge for member in members]
@@ -131,9 +121,7 @@ class _Training:
         self._has_checkpoint = False
         self._workers = torch.get_num_threads()  # before `num_threads` limits torch's own
         self._judge_all: Callable[[dict[str, Tensor]], Evaluation] | None = None
-        if group is not None:
-            self._judges = list(map(group.judge, self._judges))
-        elif len(members) > 1 and len(set(map(id, self._judges))) == 1:
+        if len(members) > 1 and len(set(map(id, self._judges))) == 1:
             self._judge_all = over_members(self._models, members[0].judge)
 
     def run(
@@ -149,8 +137,6 @@ class _Training:
         done = 0
         if checkpoint is not None:
             done, layout_name, engine = self._remember(checkpoint)
-        if self.group is not None:
-            self.group.agree(done, "the step to go on from")
         if self._is_finished(done):
             return self._finish(layout_name)
         layout = self._lay_out(layout_name, engine, noise, drawn)
@@ -168,8 +154,6 @@ class _Training:
     def _lay_out(
         self, name: LayoutName, engine: EngineName, noise: Sequence[int], drawn: Sequence[Batches]
     ) -> Layout:
-        if self.group is not None:
-            return Sequential(self._models, self._configs, self.loss, noise, self.group)
         return choose_layout(
             self._models,
             self._configs,
@@ -194,15 +178,12 @@ class _Training:
             self._since_note.append(progress.losses)
             if done == end:
                 self._note(done, progress, layout)
-            is_stopped = held.came() if self.group is None else self.group.any(held.came())
-            if self._is_finished(done) or is_stopped or pace.is_due():
+            if self._is_finished(done) or held.came() or pace.is_due():
                 began = time.monotonic()
                 self._save(done, layout)
                 pace.saved(time.monotonic() - began)
             if held.came():
                 held.deliver()
-            elif is_stopped:
-                raise KeyboardInterrupt  # the signal came to another process of the group
 
     def _draw(self, first: int, end: int) -> list[Batches]:
         return [member.draw(first, end - first) for member in self.members]
@@ -325,13 +306,13 @@ class _Training:
                     self.record(member, line)
 
     def _check_room(self, layout: Layout) -> None:
-        if self.folder is not None and self.is_writer:
+        if self.folder is not None:
             tensors = (*layout.state().values(), *layout.parameters().values())
             size = count_bytes(tensors)
             check_room(self.folder, 3 * size + 2**16, "a training of this size")
 
     def _save(self, done: int, layout: Layout) -> None:
-        if self.folder is None or not self.is_writer:
+        if self.folder is None:
             return
         assert self._description is not None
         tensors, facts = self._history.to_state()

@@ -63,7 +63,6 @@ def run(config: SortingConfig, context: Run) -> Findings:
         sorting_problem.loss,
         record=lambda member, line: context.record(line),
         num_threads=num_threads,
-        has_rows=not counts_rows(config.sequence_task(), config.batch_size),
     )
     return conclude(model, present(result.members[0]), config, context)
 

@@ -1,23 +1,16 @@
 """One after the other: each member by itself, through torch's own autograd and optimisers. Anything
 goes here: dropout, running statistics, batches of any shape, Python that looks at the numbers.
-
-Several processes may divide every batch. They write the same checkpoints as one does, so either
-resumes the other's.
 """
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from attnlab import seeds
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.layout import Batch, Batches, Loss, Progress
-from attnlab.train.processes import ProcessGroup, explained
 
 _KEYS = {"first": "exp_avg", "second": "exp_avg_sq"}
 """Torch's names of the moments."""
@@ -34,21 +27,13 @@ class Sequential:
         configs: Sequence[TrainConfig],
         loss: Loss,
         noise: Sequence[int],
-        group: ProcessGroup | None = None,
     ) -> None:
         """Begin with the models' weights.
 
         Args:
-            models: the members, trained in place if there is no group; `configs` and `noise` (seeds
-                of dropout) likewise.
-            loss: of one model on one batch; with a group, a mean over the rows of the batch that
-                calls the model once.
-            group: the processes that divide every batch.
+            models: the members, trained in place; `configs` and `noise` (seeds of dropout) likewise.
+            loss: of one model on one batch.
         """
-        self._group = group
-        if group is not None:
-            models = [copy.deepcopy(model).to(group.device) for model in models]
-            loss, noise = _divided(models, loss, group), list(map(group.noise, noise))
         self._models, self._loss, self._noise = models, loss, noise
         self._clips = [config.clip for config in configs]
         self._optimisers = []
@@ -61,22 +46,18 @@ class Sequential:
         self, batches: Sequence[Batches], rates: Tensor, first: int, should_stop: Callable[[], bool]
     ) -> Progress:
         """Take the steps; it may stop after every step of every member."""
-        group = self._group
         losses, norms = [], []
         for index, row in enumerate(rates.tolist()):
-            with nullcontext() if group is None else explained():
-                results = []
-                for member, rate in enumerate(row):
-                    batch = batch_of(batches[member], index)
-                    results.append(self._step(member, batch, rate, first + index))
+            results = []
+            for member, rate in enumerate(row):
+                batch = batch_of(batches[member], index)
+                results.append(self._step(member, batch, rate, first + index))
             own_losses, own_norms = zip(*results, strict=True)
             losses.append(torch.stack(own_losses))
             norms.append(torch.stack(own_norms))
-            is_stopped = should_stop() if group is None else group.any(should_stop())
-            if is_stopped or not any(self._is_alive):
+            if should_stop() or not any(self._is_alive):
                 break
-        all_losses = torch.stack(losses)
-        return Progress(all_losses if group is None else group.mean(all_losses), torch.stack(norms))
+        return Progress(torch.stack(losses), torch.stack(norms))
 
     def _step(self, member: int, batch: Batch, rate: float, step: int) -> tuple[Tensor, Tensor]:
         if not self._is_alive[member]:
@@ -107,8 +88,6 @@ class Sequential:
                 stacked_state[name] = value.detach().unsqueeze(0)
             else:
                 stacked_state[name] = torch.stack([state[name].detach() for state in states])
-            if self._group is not None:
-                stacked_state[name] = stacked_state[name].cpu()
         return stacked_state
 
     def state(self) -> dict[str, Tensor]:
@@ -148,19 +127,6 @@ class Sequential:
                         kept[index][key] = state[f"{part}.{name}"][member].clone()
             groups = optimiser.state_dict()["param_groups"]
             optimiser.load_state_dict({"state": kept, "param_groups": groups})
-
-
-def _divided(models: Sequence[nn.Module], loss: Loss, group: ProcessGroup) -> Loss:
-    """Return a loss on this process's rows of a batch."""
-    wrapped = {id(model): DistributedDataParallel(model) for model in models}
-
-    def shared(model: nn.Module, *batch: Tensor) -> Tensor:
-        # The gradients are averaged over the processes, so each loss counts by its share of the
-        # rows.
-        rows, weight = group.share(batch)
-        return loss(wrapped[id(model)], *rows) * weight
-
-    return shared
 
 
 def make_optimiser(parameters: Iterable[Tensor], config: TrainConfig) -> torch.optim.Optimizer:
