@@ -1,4 +1,4 @@
-"""attnlab course adapters, verify: for authors of a transformer, and of exercises."""
+"""attnlab course verify: for authors of exercises."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,30 +9,11 @@ from cyclopts import Parameter
 from attnlab.cli.options import AsJson, WholeNumber
 from attnlab.cli.progress import counting
 from attnlab.cli.terminal import print_json, say, show_table
-from attnlab.errors import CouldNotRun
 
 if TYPE_CHECKING:
     from attnlab_course.verify import Verification
 
 Own = Annotated[Path | None, Parameter(name="--exercises")]
-
-
-def adapters(file: Path, /) -> int:
-    """Write a template that connects a transformer of your own to the checks.
-
-    Parameters
-    ----------
-    file
-        The Python file to create.
-    """
-    from attnlab.core.store import write_text
-    from attnlab_course.adapters import adapter_template
-
-    if file.exists():
-        raise CouldNotRun(f"{file} is there already; choose another file.")
-    write_text(file, adapter_template())
-    say(f"fill in what you have, then: attnlab course check --adapters {file}")
-    return 0
 
 
 def verify(

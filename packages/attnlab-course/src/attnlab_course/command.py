@@ -14,7 +14,7 @@ from rich.text import Text
 from attnlab.cli.options import AsJson, Switch, WholeNumber
 from attnlab.cli.terminal import note, print_json, print_rows, say, show_table
 from attnlab.errors import WrongUsage
-from attnlab_course.author_commands import Own, adapters, verify
+from attnlab_course.author_commands import Own, verify
 
 if TYPE_CHECKING:
     from attnlab_course.exercise import CourseExercise
@@ -133,7 +133,6 @@ def start(name: str, /, *, where: Where = HERE, again: Switch = False) -> int:
 def check(
     *names: str,
     where: Where = HERE,
-    adapters: Path | None = None,
     seed: WholeNumber = 0,
     as_json: AsJson = False,
 ) -> int:
@@ -143,16 +142,11 @@ def check(
     ----------
     names
         Exercises; by default all that you began.
-    adapters
-        A Python file that connects a transformer of your own to these checks;
-        attnlab course adapters writes a template.
     seed
         Draw other cases.
     as_json
         Print the results as JSON.
     """
-    if adapters is not None:
-        return _check_adapters(adapters, list(names), seed, as_json=as_json)
     workspace = where.workspace()
     wanted = list(names) or where.begun()
     outcomes = []
@@ -306,36 +300,7 @@ def submit(student: str, /, *, where: Where = HERE, out: Path | None = None) -> 
     return 0
 
 
-course.command(adapters)
 course.command(verify)
-
-
-def _check_adapters(file: Path, names: list[str], seed: int, *, as_json: bool) -> int:
-    from attnlab_course.adapters import SHIM, adapted_exercises
-    from attnlab_course.cases import draw_questions
-    from attnlab_course.catalog import exercise_of_file
-    from attnlab_course.judge import judge
-    from attnlab_course.workspace import read_source
-
-    source = read_source(file)
-    known = adapted_exercises(source)
-    wanted = names or known
-    if not wanted:
-        raise WrongUsage(
-            f"{file} defines nothing that the checks know; attnlab course adapters FILE writes a "
-            "template."
-        )
-    outcomes = []
-    with _open_worker(SHIM) as ask:
-        for name in wanted:
-            exercise = exercise_of_file(name)
-            questions = draw_questions(exercise, seed, graded=True)
-            reply = ask(exercise.with_given(source), str(file), questions.encoded)
-            outcome = judge(questions, reply, skip_missing=True)
-            outcomes.append(outcome)
-            if not as_json:
-                _show_lines(exercise, outcome)
-    return _status(outcomes, as_json=as_json)
 
 
 def _status(outcomes: "Sequence[Outcome]", *, as_json: bool) -> int:
@@ -401,12 +366,12 @@ def _mapping(outcome: "Outcome") -> dict[str, object]:
 
 
 @contextmanager
-def _open_worker(shim: str = "") -> "Iterator[AskProgram]":
+def _open_worker() -> "Iterator[AskProgram]":
     """Yield a function that puts cases to a program in a process of its own."""
     from attnlab_course.sandbox.worker import Limits, Worker
 
     with Worker() as worker:
-        yield partial(worker.ask, shim=shim, limits=Limits(seconds=_SECONDS))
+        yield partial(worker.ask, limits=Limits(seconds=_SECONDS))
 
 
 def _state(workspace: "Workspace", name: str) -> "State":

@@ -49,7 +49,6 @@ def test_the_list_has_every_exercise_once(capsys):
         (["check", "attention"], 2, "begin it with: attnlab course start attention"),
         (["submit", "Ada"], 2, "there is no answer in course to hand in"),
         (["solution", "attention"], 2, "a hint is less"),
-        (["check", "--adapters", "none.py"], 2, "could not read none.py"),
         (["list", "--exercises", "nowhere"], 2, "there is no folder nowhere"),
         (["verify", "nothing"], 2, "no exercise named 'nothing'"),
     ],

@@ -70,11 +70,6 @@ def test_a_file_that_cannot_be_run_is_broken_and_says_the_line(worker):
     assert problem == "it cannot be run: ZeroDivisionError: division by zero (line 2)"
 
 
-def test_a_shim_gives_the_names_that_are_called(worker):
-    shim = "def adapt(names):\n    return {'answer': lambda: names['own'] + 1}\n"
-    assert ask(worker, "own = 41", shim=shim) == Reply([CaseAnswer(42)])
-
-
 def test_one_case_without_an_end_costs_that_case(worker):
     source = "def answer(number):\n    while number == 2:\n        pass\n    return number\n"
     first, second, third = ask(worker, source, [case(1), case(2), case(3)]).answers

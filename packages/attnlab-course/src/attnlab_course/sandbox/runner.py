@@ -459,8 +459,6 @@ def _replies(request: Json) -> Iterator[Json]:
         _stub_course()
     try:
         names = load_names(request["source"], request["path"])
-        if request["shim"]:
-            names = {**names, **load_names(request["shim"], "shim.py")["adapt"](names)}
     except BaseException as error:
         yield {"broken": describe_error(error)}
         return

@@ -135,7 +135,6 @@ class Worker:
         path: str,
         cases: Sequence[EncodedCase],
         *,
-        shim: str = "",
         limits: Limits | None = None,
         is_graded: bool = False,
     ) -> Reply:
@@ -145,12 +144,11 @@ class Worker:
             source: the program.
             path: its file's name, for messages.
             cases: what is called, and with what.
-            shim: a module whose `adapt(names)` gives the names that the cases call.
             limits: what the program may use; by default `Limits()`.
             is_graded: say of an error no more than its type, so that no input is shown.
         """
         limits = limits or Limits()
-        program = {"source": source, "path": path, "shim": shim}
+        program = {"source": source, "path": path}
         answers: list[CaseAnswer] = []
         failures: list[str] = []
         is_answered = False
