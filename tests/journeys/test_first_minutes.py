@@ -13,7 +13,7 @@ def test_a_first_model_is_trained_shown_asked_and_cut(home, visit):
     answer = home.run("attnlab run sorting")
     painted = [file.suffix for file in (home.here / "runs/sorting/figures").iterdir()]
     assert painted.count(".png") == painted.count(".svg") > 0
-    assert "3 of 3 claims hold, self-checks: 4 of 4" in answer.out
+    assert "3 of 3 claims hold, self-checks: 1 of 1" in answer.out
     assert "27/27" in answer.out
     assert "report   runs/sorting/report.html\n" in answer.out
     assert re.search(r"(\S+) of \1\b", answer.err), answer.err  # the last line of the progress
@@ -66,4 +66,4 @@ def test_ctrl_c_keeps_what_was_trained_and_names_the_command_that_goes_on(home):
     assert "to go on: " in printed
     command = printed.partition("to go on: ")[2].strip()
     assert shlex.split(command) == ["attnlab", "resume", "my runs/first"]
-    assert "3 of 3 claims hold, self-checks: 4 of 4" in home.run(command).out
+    assert "3 of 3 claims hold, self-checks: 1 of 1" in home.run(command).out

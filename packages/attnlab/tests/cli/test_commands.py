@@ -52,7 +52,7 @@ def test_an_undecided_claim_is_status_0_and_is_said(run, runs, tmp_path):
     status, out, _ = run("show", folder)
     assert status == 0
     assert "? undecided" in out
-    assert "2 of 3 claims hold, 1 undecided, self-checks: 4 of 4" in out
+    assert "2 of 3 claims hold, 1 undecided, self-checks: 1 of 1" in out
     assert json.loads(run("show", folder, "--json")[1])["claims"][0]["passed"] is None
     status, _, err = run("resume", folder)
     assert (status, "exit status" in err) == (0, False)
@@ -74,13 +74,13 @@ def test_a_held_claim_takes_one_line_after_a_run_and_show_states_it(run, capsys,
 
 
 def test_a_self_check_that_fails_is_shown_by_itself_and_is_status_1(run, runs, tmp_path):
-    folder = with_claims(runs, tmp_path / "bad", {"generation_is_the_formulas": False})
+    folder = with_claims(runs, tmp_path / "bad", {"causal": False})
     status, out, _ = run("show", folder)
     assert status == 1
-    assert "✗ failed  generation is the formulas" in out
-    assert "token by token with a cache" in out
+    assert "✗ failed  causal" in out
+    assert "no output depends on a later token" in out
     assert "parameters counted" not in out
-    assert "1 of 4 claims failed, self-checks: 3 of 4" in out
+    assert "1 of 4 claims failed, self-checks: 0 of 1" in out
 
 
 def test_a_list_breaks_no_word_and_no_date(run, runs, tmp_path, monkeypatch):

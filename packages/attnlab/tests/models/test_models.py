@@ -14,11 +14,11 @@ from attnlab.models import (
     SingleHeadConfig,
     count_from_model,
 )
-from attnlab.models.formulas import encoder_output
 from attnlab.parts import multi_head_attention
 from attnlab.parts.masks import padding_mask
 from attnlab.parts.positions import Rotary
 from attnlab.seeds import isolated
+from tests.models.formulas import encoder_output
 
 POSITIONS = ("none", "sinusoidal", "learned", "concatenated", "rotary", "alibi")
 SMALL = {"vocab_size": 11, "max_length": 13, "d_model": 12, "num_heads": 3, "d_ff": 20}

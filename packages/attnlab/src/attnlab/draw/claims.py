@@ -11,7 +11,7 @@ class Claim:
     """One claim; `measured` and `bound` are texts for people.
 
     `passed` is None where the measurement decides neither for the claim nor against it. A
-    self-check tests attnlab itself, such as a model against its formulas: those that hold are
+    self-check tests attnlab itself, such as whether later tokens leak in: those that hold are
     shown as one line.
     """
 

@@ -1,6 +1,5 @@
 """The protocol of an experiment, `config → run → findings`, and the `Run` that it is given."""
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,13 +8,12 @@ from typing import Any, Protocol, runtime_checkable
 from torch import nn
 
 from attnlab.draw.sections import ReportContent
-from attnlab.experiments.checks import TrainingCheck, check_claims, check_training
 from attnlab.experiments.claims import Claim
 from attnlab.look.questions import Question
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.history import Evaluation
 from attnlab.train.layouts.layout import Loss
-from attnlab.train.loop import Member, Trained, TrainResult, train_together, using_threads
+from attnlab.train.loop import Member, Trained, TrainResult, train_together
 from attnlab.train.observer import Observer, Silent
 
 MetricLine = dict[str, Any]
@@ -49,7 +47,6 @@ class Run:
         record: called with each line of metrics.
         checkpoints: the folder for checkpoints; None to keep none.
         layout, engine: how trainings are computed.
-        trainings: the checks of each training so far.
     """
 
     seed: int
@@ -59,7 +56,6 @@ class Run:
     checkpoints: Path | None = None
     layout: LayoutName = "auto"
     engine: EngineName = "auto"
-    trainings: list[TrainingCheck] = field(default_factory=list)
 
     def stage(self, name: str) -> None:
         """Tell the observer which stage begins."""
@@ -82,17 +78,14 @@ class Run:
         stop: Callable[[Sequence[Evaluation]], bool] | None = None,
         record: Callable[[int, MetricLine], None] | None = None,
         num_threads: int | None = None,
-        is_checked: bool = True,
     ) -> TrainResult:
         """Train members side by side; `name` is the folder of their checkpoints.
 
         Every training of a run has a name of its own, so that a run that was stopped resumes the
-        right one. is_checked: compare the first member's training with the same by hand; of several
-        that are alike one is enough.
+        right one.
         """
-        starts = copy.deepcopy([member.model for member in members]) if is_checked else []
         folder = None if self.checkpoints is None else self.checkpoints / name
-        result = train_together(
+        return train_together(
             members,
             loss,
             stop=stop,
@@ -103,10 +96,6 @@ class Run:
             engine=self.engine,
             num_threads=num_threads,
         )
-        if starts and result.members[0] is not None:
-            with using_threads(num_threads):
-                self.trainings.append(check_training(starts, members[0], loss, result.members[0]))
-        return result
 
 
 @dataclass(frozen=True)
@@ -146,12 +135,6 @@ class Experiment(Protocol):
     def run(self, config: Any, context: Run) -> Findings:
         """Run the whole experiment."""
         ...
-
-
-def all_claims(findings: Findings, context: Run) -> tuple[Claim, ...]:
-    """Return an experiment's own claims, and those that every run makes."""
-    models = (findings.model, *findings.models.values())
-    return (*findings.claims, *check_claims(models, context.trainings, context.seed))
 
 
 @runtime_checkable

@@ -69,12 +69,11 @@ class Report:
         experiment: str,
         config: RunConfig,
         findings: Findings,
-        claims: Sequence[Claim],
         metrics: Sequence[MetricLine],
     ) -> Self:
         """Make the report of findings that only live in memory."""
         parts = findings.model, findings.models, findings.files
-        return cls(experiment, config, tuple(claims), metrics, findings.content, None, *parts)
+        return cls(experiment, config, tuple(findings.claims), metrics, findings.content, None, *parts)
 
     @property
     def passed(self) -> bool | None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from attnlab.errors import WrongUsage
-from attnlab.experiments.experiment import MetricLine, Run, all_claims
+from attnlab.experiments.experiment import MetricLine, Run
 from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.registry import config, find
 from attnlab.experiments.report import Report, describe_run
@@ -83,8 +83,7 @@ def run(
             engine,
         )
         findings = experiment.run(stated, context)
-        claims = all_claims(findings, context)
-        return session.write(Report.of(name, output.config, findings, claims, output.metrics))
+        return session.write(Report.of(name, output.config, findings, output.metrics))
 
 
 @dataclass

@@ -173,8 +173,7 @@ def train(config: LookupConfig, context: Run, main: EncoderDecoder) -> FixedTabl
         if models:
             context.stage(stage)
             members = [learner(model, how, seed, at) for at, model in enumerate(models, first)]
-            problem, is_checked = problem_of(how, members), models is not others
-            trained += train_problem(context, name, problem, name, is_checked=is_checked)
+            trained += train_problem(context, name, problem_of(how, members), name)
     context.stage("every order of every source")
     measured = []
     numbers = [*range(config.seeds), *range(config.control_seeds)]

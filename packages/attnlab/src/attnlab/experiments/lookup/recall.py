@@ -109,8 +109,7 @@ def train(config: LookupConfig, context: Run, models: list[EncoderDecoder]) -> R
         context.stage(f"{variant} facts, model {index + 1} of {len(models)}")
         problem = problem_of(config, [learner(model, config, seed, index)])
         label = variant if index == 0 else None
-        name, is_first = f"{variant}-{index}", index == 0
-        trained += train_problem(context, name, problem, label, is_checked=is_first)
+        trained += train_problem(context, f"{variant}-{index}", problem, label)
     context.stage(f"{variant} facts, evaluating")
     return evaluate(config, seed, models, list(filter(None, trained)))
 

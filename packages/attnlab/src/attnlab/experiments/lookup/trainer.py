@@ -5,7 +5,7 @@ from attnlab.train import Trained
 
 
 def train_problem(
-    context: Run, name: str, problem: Problem, label: str | None, *, is_checked: bool = True
+    context: Run, name: str, problem: Problem, label: str | None
 ) -> list[Trained | None]:
     """Train the members of a problem; None stands for one that diverged.
 
@@ -26,6 +26,5 @@ def train_problem(
         stop=problem.stop,
         record=record,
         num_threads=1,
-        is_checked=is_checked,
     )
     return result.members

@@ -12,7 +12,7 @@ from attnlab.configs import Config
 from attnlab.core.stats import Interval, share_interval
 from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.experiments.experiment import Problem, ProblemDescription, Run, all_claims
+from attnlab.experiments.experiment import Problem, ProblemDescription, Run
 from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.registry import RunReader, learnable
 from attnlab.experiments.report import Report, describe_run
@@ -189,8 +189,7 @@ class Population:
         described["versions"] = self.description["versions"]
         described["threads"] = self.description["threads"]
         described["matrix_path"] = self.description["matrix_path"]
-        claims = all_claims(findings, context)
-        return Report.of(self.experiment, described, findings, claims, trained.metrics)
+        return Report.of(self.experiment, described, findings, trained.metrics)
 
     @cached_property
     def report(self) -> Report:

@@ -1,12 +1,12 @@
 """The claims about a population: its success rate, and that each member is as if alone."""
 
+import copy
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnlab.display import plural
-from attnlab.experiments.checks import nudged
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Problem
 from attnlab.experiments.population.population import Population
@@ -91,7 +91,16 @@ def _with_twins(problem: Problem) -> Sequential:
     models = [member.model for member in problem.members]
     configs = [member.config for member in problem.members]
     noises = [member.noise for member in problem.members]
-    return Sequential([*models, *map(nudged, models)], configs * 2, problem.loss, noises * 2)
+    return Sequential([*models, *map(_nudged, models)], configs * 2, problem.loss, noises * 2)
+
+
+def _nudged(model: nn.Module) -> nn.Module:
+    """Return a copy whose every weight is the next float above."""
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.copy_(torch.nextafter(parameter, torch.full_like(parameter, math.inf)))
+    return twin
 
 
 def _relative(one: Tensor, other: Tensor) -> float:

@@ -52,7 +52,7 @@ def make_report(population: Population) -> Report:
     content = _lay_out(population, heads)
     findings = Findings(population.model_at(typical), claims, content, files=files)
     metrics = _metrics(population)
-    return Report.of(population.experiment, population.description, findings, claims, metrics)
+    return Report.of(population.experiment, population.description, findings, metrics)
 
 
 def _files(population: Population) -> dict[str, bytes]:

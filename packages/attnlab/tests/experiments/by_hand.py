@@ -1,43 +1,33 @@
-"""The checks of every run: its models and trainings are compared with their formulas.
+"""Models and trainings beside their formulas.
 
-Outputs, in one pass and token by token, are compared with NumPy (`models/formulas.py`); the first
-steps of a training are taken again by hand. With a norm left out, other positions or a constant
-learning rate models still learn, so accuracy does not show such a fault; these checks do.
+Outputs, in one pass and token by token, are compared with NumPy; the first steps of a training are
+taken again by hand. With a norm left out, other positions or a constant learning rate models still
+learn, so accuracy does not show such a fault; these checks do.
 """
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import truediv
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.experiments.claims import Claim
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
-from attnlab.models.formulas import decoder_logits, encoder_decoder_logits, encoder_output
 from attnlab.models.generation import Predictor, generate
 from attnlab.parts.numpy_transformer import Floats, softmax
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.layout import Loss
 from attnlab.train.members import Member, Trained
-
-COMMON = FORMULAS, GENERATION, TRAINING = (
-    "outputs_are_the_formulas",
-    "generation_is_the_formulas",
-    "training_is_as_configured",
-)
-"""The names of these claims; a run makes those for which it has a model or a training."""
+from tests.models.formulas import decoder_logits, encoder_decoder_logits, encoder_output
 
 _ROWS, _LENGTH = 4, 8  # inputs of a check, and tokens of each at most
-_ROUNDING32, _ROUNDING64 = 1e-4, 1e-9  # measured: at most 2e-06 and 1e-14
+ROUNDING32, ROUNDING64 = 1e-4, 1e-9  # measured: at most 2e-06 and 1e-14
 _TIMES_ROUNDING = 100  # measured: at most 12
 _TWINS = 12  # whose weights are one rounding away
 _SAME = 1e-5  # between numbers computed twice in the same way from the same weights
@@ -53,32 +43,24 @@ class TrainingCheck:
     rate: the largest relative difference of a logged learning rate. first_steps: the relative
     difference of the first logged loss, or of its gradient's norm, divided by what one rounding of
     the initial weights changes. kept: the largest relative difference of a figure of the best
-    weights, evaluated once more. alike: how many initial models are a copy of another.
+    weights, evaluated once more.
     """
 
     rate: float
     first_steps: float
     kept: float
-    alike: int
-
-    @classmethod
-    def worst(cls, trainings: Sequence["TrainingCheck"]) -> "TrainingCheck":
-        """Return the largest of each figure."""
-        columns = zip(*map(astuple, trainings), strict=True)
-        return cls(*map(max, columns))
 
     @property
     def holds(self) -> bool:
         """Is the training as it was configured?"""
         is_same = self.rate <= _SAME and self.kept <= _SAME
-        return is_same and self.first_steps <= _TIMES_ROUNDING and self.alike == 0
+        return is_same and self.first_steps <= _TIMES_ROUNDING
 
 
 def check_training(
-    starts: Sequence[nn.Module], member: Member, loss: Loss, trained: Trained
+    start: nn.Module, member: Member, loss: Loss, trained: Trained
 ) -> TrainingCheck:
-    """Compare the first member's training with the same by hand; `starts`: the initial models."""
-    start = starts[0]
+    """Compare a member's training with the same by hand, from the initial model."""
     lines = [line for line in trained.metrics if "learning_rate" in line]
     rate = 0.0
     for line in lines:
@@ -100,12 +82,7 @@ def check_training(
         again = member.judge(member.model).figures
     figures = trained.evaluation.figures
     kept = max(_apart(value, float(again[name])) for name, value in figures.items())
-    distinct = set(map(_bytes_of, starts))
-    return TrainingCheck(rate, first_steps, kept, len(starts) - len(distinct))
-
-
-def _bytes_of(model: nn.Module) -> tuple[bytes, ...]:
-    return tuple(value.numpy().tobytes() for value in model.state_dict().values())
+    return TrainingCheck(rate, first_steps, kept)
 
 
 def nudged(model: nn.Module, seed: int = 0) -> nn.Module:
@@ -178,77 +155,15 @@ def _step(
     weight -= rate * (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
 
 
-def check_claims(
-    models: Iterable[nn.Module], trainings: Sequence[TrainingCheck], seed: int
-) -> list[Claim]:
-    """Make the claims about a run's models and trainings, as far as it has any."""
-    known = [model for model in models if isinstance(model, AnyTransformer)]
-    generating = [model for model in known if not isinstance(model, Encoder)]
-    made: list[tuple[Sequence[Any], Callable[[Any], Claim]]] = [
-        (known, partial(_formulas_claim, seed)),
-        (generating, partial(_generation_claim, seed)),
-        (trainings, _training_claim),
-    ]
-    return [make(parts) for parts, make in made if parts]
-
-
-def _formulas_claim(seed: int, models: Sequence[AnyTransformer]) -> Claim:
-    single, double = _largest(_formula_differences, models, seed)
-    of_models = "the model" if len(models) == 1 else f"each of {len(models)} models"
-    return Claim(
-        FORMULAS,
-        f"on {_ROWS} random inputs the outputs of {of_models} are those of the formulas, computed "
-        "from the same weights in NumPy; float32 and float64, relative to the largest",
-        f"{single:.0e} and {double:.0e} apart",
-        f"at most {_ROUNDING32:g} and {_ROUNDING64:g}",
-        single <= _ROUNDING32 and double <= _ROUNDING64,
-        is_self_check=True,
-    )
-
-
-def _generation_claim(seed: int, models: Sequence[Decoder | EncoderDecoder]) -> Claim:
-    difference, num_forbidden = _largest(_generated_by_hand, models, seed)
-    of_models = "the model" if len(models) == 1 else f"each of {len(models)} models"
-    return Claim(
-        GENERATION,
-        f"token by token with a cache, the likeliest first token forbidden, {of_models} chooses by "
-        "the probabilities of the formulas, always the likeliest token that is left, and never the "
-        "forbidden one",
-        f"at most {difference:.0e} apart, forbidden token given {num_forbidden:.0f} times",
-        f"{_ROUNDING32:g}, 0",
-        difference <= _ROUNDING32 and num_forbidden == 0,
-        is_self_check=True,
-    )
-
-
-def _training_claim(trainings: Sequence[TrainingCheck]) -> Claim:
-    worst = TrainingCheck.worst(trainings)
-    of_trainings = "the training has"
-    if len(trainings) > 1:
-        of_trainings = f"the first model of each of {len(trainings):,} kinds of training has"
-    return Claim(
-        TRAINING,
-        f"{of_trainings} the learning rates of the schedule, and the first loss and gradient of "
-        "the same steps taken by hand, up to what one rounding of the initial weights changes; the "
-        "saved weights have the evaluation that was logged, and no two models began alike",
-        f"learning rates {worst.rate:.0e} apart, first steps {worst.first_steps:.0f} times the "
-        f"effect of one rounding apart, evaluation {worst.kept:.0e} apart, {worst.alike} initial "
-        "models alike",
-        f"at most {_SAME:g}, {_TIMES_ROUNDING}, {_SAME:g}; 0",
-        worst.holds,
-        is_self_check=True,
-    )
-
-
-def _largest(
-    measure: Callable[[Any, int], tuple[float, float]], models: Sequence[nn.Module], seed: int
+def largest(
+    measure: Callable[[nn.Module, int], tuple[float, float]], models: Sequence[nn.Module], seed: int
 ) -> list[float]:
     """Return the largest of each figure of the models."""
     columns = zip(*(measure(model, seed) for model in models), strict=True)
     return list(map(max, columns))
 
 
-def _formula_differences(model: AnyTransformer, seed: int) -> tuple[float, float]:
+def formula_differences(model: AnyTransformer, seed: int) -> tuple[float, float]:
     """Return the largest difference from the formulas in float32 and in float64, relative to the
     largest number."""
     inputs = _Inputs.drawn(model, seed)
@@ -304,7 +219,7 @@ def _outputs(model: AnyTransformer, inputs: _Inputs) -> Floats:
 
 
 @torch.no_grad()
-def _generated_by_hand(model: Decoder | EncoderDecoder, seed: int) -> tuple[float, int]:
+def generated_by_hand(model: Decoder | EncoderDecoder, seed: int) -> tuple[float, int]:
     """Return the largest difference of a probability, and how often the forbidden token came.
 
     A choice that is not the likeliest token counts as a difference of their probabilities.
