@@ -20,7 +20,6 @@ import attnlab
 from attnlab.configs import Config
 from attnlab.design import copy_first
 from attnlab.display import Card, card_text, displayed, frame, short
-from attnlab.draw.attention.figure_contents import FigureContents
 from attnlab.draw.sections import ReportContent
 from attnlab.edits import Edit
 from attnlab.edits.effects import assess
@@ -172,9 +171,6 @@ EXAMPLES = {
         model(), IDS, attnlab.ZeroHead(layer=0, head=0), sites="*", num_tokens=2
     ),
     "Example": lambda: found().examples(found().heads[0])[0],
-    "FigureContents": lambda: FigureContents(
-        code=EVIL * 99, edits=({"edit": EVIL},) * 99, model={EVIL: NAMES * 99}, link=EVIL * 99
-    ),
     "Fork": lambda: attnlab.fork(question(), attnlab.ZeroHead(layer=0, head=0)),
     "CompiledProgram": compiled,
     "ModelProof": lambda: attnlab.prove(compiled(), library.hist(NAMES)),

@@ -11,7 +11,7 @@ import pytest
 
 import attnlab
 from attnlab.cli import main
-from attnlab.draw.wire import unpack
+from tests.draw.view.reading import read_back
 from tests.sampling import sampled
 
 from .jobs_checks import is_running
@@ -29,7 +29,7 @@ def lab(tmp_path_factory, sorter):
 
 
 def numbers(packed):
-    return unpack(packed, 10_000).ravel().tolist()
+    return read_back(packed)[0].ravel().tolist()
 
 
 def test_a_job_runs_and_its_run_is_like_any_other(lab):

@@ -54,13 +54,11 @@ def texts(axes: Any) -> list[str]:
     return [text.get_text() for text in axes.texts]
 
 
-def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg_that_carry_it(tmp_path):
+def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg():
     document = make_kinds_document()
     document["sections"].append(make_document(num_steps=10)["sections"][1])  # without a figure
     content = content_of(document)
-    sections = {each.figure: each for each in content.sections if isinstance(each, Figured)}
-    line = {"code": "attnlab.run('sorting', seed=3)", "seed": 3}
-    files = figures.section_figures(content, **line)
+    files = figures.section_figures(content)
     names = ("parts", "length", "maps", "block")
     assert sorted(files) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
     for name, picture in files.items():
@@ -68,25 +66,9 @@ def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg_that_carry_i
             assert picture.startswith(b"\x89PNG")
         else:
             assert xml.etree.ElementTree.fromstring(picture).tag.endswith("svg")
-        (tmp_path / name).write_bytes(picture)
-        found = attnlab.open(tmp_path / name)
-        assert (found.code, found.seed) == tuple(line.values())
-        # NaN, a gap, comes back as None.
-        plain = without_nan(replace(content, sections=[sections[name.partition(".")[0]]]).to_json())
-        assert found.report.to_json()["sections"] == plain["sections"]
-        assert (found.report.title, found.report.claims) == (content.title, None)
     # The same each time, whatever a person's own settings are.
     with rc_context({"axes.facecolor": "red", "font.size": 30, "lines.marker": "x"}):
-        assert files == figures.section_figures(content, **line)
-
-
-def test_a_picture_of_much_carries_its_line_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "_MOST_CARRIED", 300)
-    content = content_of(report_of(plain("diagram")))
-    files = figures.section_figures(content, code="a line", seed=1)
-    (tmp_path / "block.svg").write_bytes(files["block.svg"])
-    found = attnlab.open(tmp_path / "block.svg")
-    assert (found.report, found.code, found.seed) == (None, "a line", 1)
+        assert files == figures.section_figures(content)
 
 
 def test_a_document_may_lack_its_claims_but_nothing_else():

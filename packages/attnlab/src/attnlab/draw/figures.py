@@ -4,16 +4,12 @@ matplotlib is optional (`pip install attnlab[plot]`) and used without pyplot and
 global settings; `attnlab.draw.pictures` draws each kind of section.
 """
 
-import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from attnlab.core.store import JsonObject
 from attnlab.draw.attention.figure_files import plain_style, to_bytes
 from attnlab.draw.attention.traces import trace_figure
-from attnlab.draw.carried import carry
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
 from attnlab.draw.pictures.diagram import diagram_figure
 from attnlab.draw.pictures.maps import maps_figure
@@ -22,7 +18,6 @@ from attnlab.draw.sections import Bars, Diagram, Figured, Lines, Maps, ReportCon
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST_CARRIED = 2**18  # characters of JSON in a file
 
 _PICTURES: dict[type[Figured], Callable[[Any], "Figure"]] = {
     Lines: lines_figure,
@@ -42,14 +37,11 @@ def is_available() -> bool:
     return True
 
 
-def section_figures(
-    report: ReportContent, *, code: str = "", seed: int | None = None
-) -> dict[str, bytes]:
+def section_figures(report: ReportContent) -> dict[str, bytes]:
     """Draw every section that names a `figure`, as `name.png` and `name.svg`.
 
     Equal reports give equal bytes. The result is empty without matplotlib; a trace section without
-    traces has no figure. Each file carries its section, unless that is large, and the line and the
-    seed of the run, which `attnlab.open` reads.
+    traces has no figure.
     """
     if not is_available():
         return {}
@@ -58,19 +50,8 @@ def section_figures(
         is_empty = isinstance(section, Traces) and not section.traces
         if isinstance(section, Figured) and section.figure is not None and not is_empty:
             picture = _PICTURES.get(type(section), type(section).picture)
-            drawn = to_files(section.figure, partial(picture, section))
-            carried = {"attnlab": 1, "code": code, "seed": seed, **_alone(report, section)}
-            for name, content in drawn.items():
-                files[name] = carry(content, name.rpartition(".")[2], carried)
+            files |= to_files(section.figure, partial(picture, section))
     return files
-
-
-def _alone(report: ReportContent, section: Figured) -> JsonObject:
-    """Return a report of one section as plain values; nothing if that is large."""
-    whole = replace(report, facts=[], sections=[section], claims=None).to_json()
-    if len(json.dumps(whole)) > _MOST_CARRIED:
-        return {}
-    return {"report": whole}
 
 
 def to_files(name: str, draw: "Callable[[], Figure]") -> dict[str, bytes]:

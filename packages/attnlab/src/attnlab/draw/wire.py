@@ -16,8 +16,6 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlab.errors import CouldNotRun
-
 LEVELS = 254
 """The finest codes."""
 
@@ -94,16 +92,3 @@ def _packed(
     }
 
 
-def unpack(packed: Packed, most: int) -> Floats:
-    """Decode exact numbers.
-
-    Raises:
-        CouldNotRun: there are more than `most`.
-    """
-    content = base64.b64decode(packed["content"])
-    if packed["is_deflated"]:
-        unpacker = zlib.decompressobj()
-        content = unpacker.decompress(content, 8 * most)
-        if unpacker.unconsumed_tail:
-            raise CouldNotRun(f"it holds more than {most:,} numbers.")
-    return np.frombuffer(content, _KINDS[packed["kind"]]).reshape(packed["shape"])

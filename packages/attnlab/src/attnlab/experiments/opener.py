@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from attnlab.draw.attention.figure_contents import FigureContents, open_figure
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import Kind, kind_of, read_config
 from attnlab.experiments.population import Population, is_member, open_population, open_run
@@ -26,7 +25,6 @@ Opened: TypeAlias = (
     | Recording
     | Document
     | CorpusSearch
-    | FigureContents
     | CompiledProgram
 )
 
@@ -46,13 +44,12 @@ _RUNS: dict[Kind, Callable[[Path], Opened]] = {
 
 
 def open(path: Path | str) -> Opened:
-    """Open a folder that attnlab wrote, by the files in it, or a figure that carries its data.
+    """Open a folder that attnlab wrote, by the files in it.
 
     Args:
         path: the folder of a run, a population, a member of one (`runs/sorting-64-seeds/17`), a
             sweep, a hyper-parameter search, a recording, a summarized long text, a corpus search or
-            a compiled program; or a .png or .svg of a run, of `attnlab.plot.save` or of the lab's
-            page, or a page of `attnlab.show`.
+            a compiled program.
 
     Returns what was returned when the folder was made.
 
@@ -66,8 +63,6 @@ def open(path: Path | str) -> Opened:
     attnlab.errors.CouldNotRun: there is no folder runs/no.
     """
     folder = Path(path)
-    if folder.suffix.lower() in (".png", ".svg", ".html") and not os.path.isdir(folder):
-        return open_figure(folder)
     for file, open_it in _FILES.items():
         if os.path.isfile(folder / file):
             return open_it(folder)

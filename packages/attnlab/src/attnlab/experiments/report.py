@@ -123,17 +123,9 @@ class Report:
     def figures(self) -> Mapping[str, bytes]:
         """The figures by file name, PNG and SVG; empty where matplotlib was not installed."""
         if self.folder is None:
-            seed = self.config.get("seed")
-            return figures.section_figures(self.content, code=self._line(), seed=seed)
+            return figures.section_figures(self.content)
         files = sorted((self.folder / "figures").glob("*"))
         return {file.name: file.read_bytes() for file in files}
-
-    def _line(self) -> str:
-        """Return the line that makes an ordinary run again; nothing for one of many models."""
-        if kind_of(self.config) != "run":
-            return ""
-        settings = dict(self.config["settings"])
-        return f"attnlab.run({self.experiment!r}, seed={self.config['seed']}, **{settings!r})"
 
     @cached_property
     def models(self) -> Mapping[str, nn.Module]:

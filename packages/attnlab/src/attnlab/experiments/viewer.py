@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from attnlab.draw.attention.figure_contents import FigureContents
 from attnlab.draw.attention.pattern import CAUSAL, Pattern
 from attnlab.draw.corpus import corpus_report
 from attnlab.draw.long_text_report import document_report
@@ -71,8 +70,6 @@ def show(
     """
     if isinstance(thing, str | Path):
         thing = open(thing)
-    if isinstance(thing, FigureContents):
-        thing, other = _weights_of(thing, other)
     if isinstance(thing, CompiledProgram):
         thing, options, tokens = *_recorded(thing, tokens, options), None
     is_live = other is None and out is None and (is_notebook() or is_marimo()) and has_widgets()
@@ -143,13 +140,6 @@ def _recorded(
     answer = " ".join(map(str, compiled(tokens)))
     notes = [("Read", " ".join(map(str, tokens))), ("Answer", answer)]
     return recording.named({"": names}), {"notes": notes, **options}
-
-
-def _weights_of(figure: FigureContents, other: Any) -> tuple[list[Pattern], Any]:
-    """Return the weights that a figure holds, and those that they are compared with."""
-    if not figure.patterns:
-        raise WrongUsage(f"this figure holds no weights, but a link of the lab: {figure.link}")
-    return list(figure.patterns), (list(figure.others) or None) if other is None else other
 
 
 def _page_of(thing: Any) -> str | None:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnlab.core.store import write_bytes
-from attnlab.draw.attention.figure_contents import contents_of
-from attnlab.draw.carried import carry
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -23,13 +21,8 @@ _METADATA = {
 }
 
 
-def save_figure(
-    figure: "Figure", path: str | Path, *, dpi: int = 150, seed: int | None = None
-) -> Path:
+def save_figure(figure: "Figure", path: str | Path, *, dpi: int = 150) -> Path:
     """Save a figure as .png, .svg or .pdf, by the file's suffix; equal figures give equal bytes.
-
-    A PNG or SVG of `head`, `heads` or `difference` carries its weights, the line that draws it, the
-    edits and, if given, a seed: `attnlab.open` reads them again.
 
     Raises:
         WrongUsage: another suffix.
@@ -39,11 +32,7 @@ def save_figure(
     kind = place.suffix.lower().removeprefix(".")
     if kind not in _METADATA:
         raise WrongUsage(f"figures are written as .png, .svg or .pdf; got {place.name!r}.")
-    content = to_bytes(figure, kind, salt="attnlab", dpi=dpi)
-    contents = contents_of(figure, seed)
-    if contents is not None and kind in ("png", "svg"):
-        content = carry(content, kind, contents)
-    write_bytes(place, content)
+    write_bytes(place, to_bytes(figure, kind, salt="attnlab", dpi=dpi))
     return place
 
 

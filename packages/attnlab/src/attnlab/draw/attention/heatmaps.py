@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attnlab.draw.attention.figure_contents import remember
 from attnlab.draw.attention.names import name_axis
 from attnlab.draw.attention.pattern import Pattern, Rows, site_words
 from attnlab.draw.attention.pooled_maps import pool_head, pooled_length, squares
@@ -62,9 +61,7 @@ def draw_head(
     pattern, number = _pick(to_patterns(recording, row, tokens), site, *chosen)
     values, side = _pooled_if_large(pattern, number)
     title, label = f"Head {head_at(pattern.site, number)}", pattern.label(number)
-    figure = _map_figure(pattern, title, values, side, scale=scale, high=high, label=label)
-    line = f"attnlab.plot.head(figure.patterns, {number}, scale={scale!r}, high={high})"
-    return remember(figure, line, [recording], [[pattern]])
+    return _map_figure(pattern, title, values, side, scale=scale, high=high, label=label)
 
 
 def draw_difference(
@@ -95,9 +92,7 @@ def draw_difference(
     is_masked = np.isnan(first) & np.isnan(second)
     change = np.where(is_masked, np.nan, np.nan_to_num(second) - np.nan_to_num(first))
     title = f"Head {head_at(one.site, number)}: difference"
-    figure = _map_figure(one, title, change, side, high=high, is_signed=True, tokens_of=two)
-    line = f"attnlab.plot.difference(figure.patterns, figure.others, {number}, high={high})"
-    return remember(figure, line, [recording, other], [[one], [two]])
+    return _map_figure(one, title, change, side, high=high, is_signed=True, tokens_of=two)
 
 
 def draw_heads(
@@ -135,8 +130,7 @@ def draw_heads(
         words.append("rows do not sum to 1")
     axes.set_title(shown("; ".join(words), 90), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, "weight")
-    line = f"attnlab.plot.heads(figure.patterns, title={words[0]!r})"
-    return remember(figure, line, [recording], [patterns])
+    return figure
 
 
 def _draw_gaps(axes: Any, rows: int, columns: int) -> None:

@@ -5,7 +5,6 @@ import tempfile
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from markupsafe import escape
 
 from attnlab.core.store import JsonObject, write_text
 from attnlab.display import displayed, plural
-from attnlab.draw.attention.figure_contents import contents_for
-from attnlab.draw.attention.pattern import Pattern, site_words
+from attnlab.draw.attention.pattern import site_words
 from attnlab.draw.attention.recordings import to_drawable, why_unjoined
 from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.view.maps import Drawable, fit_maps
@@ -27,8 +25,6 @@ NOTEBOOK_BYTES = 8_000_000  # a notebook stores its outputs
 _TOLERANCE = 1e-6  # equal weights of two forward passes may differ by rounding
 _SCRIPT_BYTES = 130_000
 _FACT_BYTES = 60  # markup around a note
-_MOST_CARRIED = 100_000  # exact weights, which attnlab.open reads
-_CARRIED_SHARE = 0.2  # of a page, at most
 _MIN_BYTES = 300_000  # style, scripts and a few small maps
 
 
@@ -72,8 +68,6 @@ def view_page(
     others = [] if other is None else to_drawable(other, row, tokens)
     recordings = [recording] if other is None else [recording, other]
     taken = sum(_FACT_BYTES + len(escape(name + text).encode()) for name, text in _checked(notes))
-    carried = _carried(recordings, [patterns, others][: len(recordings)], max_bytes)
-    taken += len(carried)
     maps = _fit(patterns, others, names, max_bytes, taken)
     remarks = [*_remarks(recordings, patterns, maps)]
     facts = page_facts(recordings[-1], patterns, notes, others=others, remarks=remarks)
@@ -83,7 +77,6 @@ def view_page(
         "view/modules/page.js",
         title=title,
         facts=facts,
-        carried=carried,
         maps=to_embedded_json(maps),
     )
     size = len(page.encode())
@@ -173,20 +166,6 @@ def _fit(
             f"room for the maps; give a larger max_bytes than {max_bytes:,}."
         )
     return fit_maps(patterns, others, names=names, max_bytes=max_bytes - taken)
-
-
-def _carried(recordings: Sequence[Any], drawn: Sequence[Sequence[Drawable]], max_bytes: int) -> str:
-    """Return what the page carries as JSON; nothing for pooled maps, or where it is large."""
-    weights, patterns = 0, []
-    for every in drawn:
-        patterns.append([item for item in every if isinstance(item, Pattern)])
-        weights += sum(prod(item.shape) for item in every)
-    if weights > _MOST_CARRIED or list(map(len, patterns)) != list(map(len, drawn)):
-        return ""
-    others = ", figure.others" if len(drawn) > 1 else ""
-    contents = contents_for(f"attnlab.show(figure.patterns{others})", recordings, patterns)
-    carried = to_embedded_json(contents)
-    return carried if len(carried) < max_bytes * _CARRIED_SHARE else ""
 
 
 def _words_size(patterns: Sequence[Drawable]) -> int:
