@@ -103,7 +103,6 @@ def run_part(part: str, options: argparse.Namespace) -> dict[str, Any]:
                 out=out,
                 reduce=Summarize(tiles=options.tiles),
                 beyond=True,
-                keep=options.keep or (),
                 progress=told,
             )
             found |= {
@@ -149,7 +148,6 @@ def main() -> None:
     parser.add_argument("--texts")
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--tiles", type=int, default=256)
-    parser.add_argument("--keep", nargs="*")
     parser.add_argument("--out")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", type=Path)

@@ -197,10 +197,8 @@ EXAMPLES = {
     "Sides": lambda: Sides(NAMES * 99, NAMES * 99),
     "Summary": lambda: attnlab.Summarize().of_weights(torch.full((2, 3, 9, 9), 1 / 9)),
     "Sweep": sweep,
-    "Tile": lambda: attnlab.look.Zoom(*torch.rand(2, 99, 8).double()).tile(0, 0, 0),
     "Trace": trace,
     "Trained": lambda: population().trained(0),
-    "Zoom": lambda: attnlab.look.Zoom(torch.rand(99, 8), torch.rand(99, 8)),
 }
 
 # Values of a line or less, which say all that they are; modules print as PyTorch prints them.

@@ -12,7 +12,6 @@ from attnlab.draw.corpus import corpus_report, write_corpus_page
 from attnlab.draw.long_text_report import (
     document_maps,
     document_report,
-    exact_tiles,
     write_document,
 )
 from attnlab.draw.page import render_page
@@ -46,7 +45,7 @@ def ids():
 @pytest.fixture(scope="module")
 def document(model, ids, tmp_path_factory):
     out = tmp_path_factory.mktemp("long")
-    return summarize_document(model, ids, out=out, reduce=Summarize(tiles=50), keep=["1.1"])
+    return summarize_document(model, ids, out=out, reduce=Summarize(tiles=50))
 
 
 @pytest.fixture(scope="module")
@@ -89,21 +88,11 @@ def test_the_maps_of_a_document_are_those_of_its_weights(document, weights):
         assert np.array_equal(maps.hidden, np.triu(np.ones((50, 50), bool), 1))
 
 
-def test_exact_tiles_show_each_weight_with_its_tokens_and_places(document, weights, ids):
-    tile, other = exact_tiles(document, "1.1", places=[(200, 10), (140, 130)])
-    assert tile.site == "Head 1.1, queries 128 to 255, keys 0 to 127.weights"
-    assert np.allclose(tile.mean[0], weights[1][1, 128:256, :128], atol=1e-6)
-    assert tile.query_tokens[3] == f"{NAMES[int(ids[131])]}·131"
-    assert tile.hidden is None
-    assert np.array_equal(other.hidden, np.triu(np.ones((128, 128), bool), 1))
-    assert len(exact_tiles(document, "1.1", count=2)) == 2
-
-
 def test_all_pages_and_figures_of_a_document_are_written(document, tmp_path, open_html):
     write_document(document, tmp_path / "pages")
     names = {path.name for path in (tmp_path / "pages").rglob("*.*")}
-    assert {"report.html", "view.html", "tiles.html", "entropy.png", "head-1.1.png"} <= names
-    for name in ("report", "view", "tiles"):
+    assert {"report.html", "view.html", "entropy.png"} <= names
+    for name in ("report", "view"):
         open_html((tmp_path / "pages" / f"{name}.html").read_text())
 
 

@@ -53,7 +53,6 @@ def summarize_long_text(
     name: str,
     options: LongTextOptions,
     *,
-    head: Sequence[str] | None,
     out: Path | None,
     as_json: bool,
 ) -> int:
@@ -62,7 +61,6 @@ def summarize_long_text(
     Args:
         name: a pretrained model.
         options: the text, and how it is read.
-        head: heads whose exact tiles are kept and shown.
         out: the folder to create or to resume.
         as_json: print every head's numbers as JSON.
     """
@@ -90,7 +88,6 @@ def summarize_long_text(
             text,
             out=out,
             reduce=reduce,
-            keep=head or (),
             beyond=options.beyond,
             progress=lambda now: tell(now.done, now.total),
         )
@@ -111,7 +108,3 @@ def _show(document: "Document", out: Path) -> None:
         say(f"most on {what:16} {listed}")
     show_page(out, "report.html")
     show_page(out)
-    if document.kept:
-        show_page(out, "tiles.html")
-    else:
-        say("for exact tiles of a head: --head LAYER.HEAD, into another folder", is_quiet=True)

@@ -64,9 +64,9 @@ def look(
     from attnlab.look.questions import recorded
 
     _check_options(site, head)
-    others = [*model_options.typed_names(), *["--site"] * bool(site)]
+    others = [*model_options.typed_names(), *["--site"] * bool(site), *["--head"] * bool(head)]
     if is_long_text(long_text, run, words, others):
-        return summarize_long_text(run, long_text, head=head, out=out, as_json=as_json)
+        return summarize_long_text(run, long_text, out=out, as_json=as_json)
     check_new_folder(out)
     question = ask(run, words, model_options)
     chosen = head_numbers(question.model, head)

@@ -2,10 +2,10 @@
 
 from attnlab.look.causality import largest_change, largest_leak
 from attnlab.look.recording import Comparison, Recording, Sides, open_recording, record
-from attnlab.look.summaries import Summarize, Summary, Zoom, head_similarity, summarize
+from attnlab.look.summaries import Summarize, Summary, summarize
 from attnlab.look.trace import Trace, trace
 
 __all__ = [
-    "Comparison", "Recording", "Sides", "Summarize", "Summary", "Trace", "Zoom", "head_similarity",
-    "largest_change", "largest_leak", "open_recording", "record", "summarize", "trace",
+    "Comparison", "Recording", "Sides", "Summarize", "Summary", "Trace", "largest_change",
+    "largest_leak", "open_recording", "record", "summarize", "trace",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from attnlab.look.long_text import open_document, summarize, summarize_document
 from attnlab.look.long_text.inputs import check_open, summary_bytes
 from attnlab.look.long_text.summarize import hidden_cells
 from attnlab.look.summaries import Summarize
-from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
+from attnlab.models import Decoder, DecoderConfig
 from attnlab.parts.masks import causal_mask
 from attnlab.seeds import isolated
 from attnlab.sites import AttentionCall
@@ -119,18 +119,18 @@ def test_summaries_of_the_layer_before_are_caught(model, ids, tmp_path, monkeypa
 def test_what_was_stopped_ends_in_the_same_bytes_and_summarizes_nothing_twice(
     model, ids, tmp_path, monkeypatch, after
 ):
-    summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL, keep=["2"])
-    stopped(model, ids, tmp_path / "a", after, keep=["2"])
+    summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
+    stopped(model, ids, tmp_path / "a", after)
     partial = open_document(tmp_path / "a")
     assert (len(partial.parts), partial.is_done) == (after, False)
     assert len(partial.table()) == 4 * after
     summaries, whole = [], Summarize.__call__
     counted = lambda self, call: summaries.append(1) or whole(self, call)  # noqa: E731
     monkeypatch.setattr(Summarize, "__call__", counted)
-    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL, keep=["2"])
+    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     assert files(tmp_path / "a") == files(tmp_path / "whole")
     assert len(summaries) == 4 - after
-    again = lambda: summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL, keep=["2"])  # noqa: E731
+    again = lambda: summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)  # noqa: E731
     assert blocks_run(attentions(model), again) == []
 
 
@@ -151,23 +151,6 @@ def test_only_chosen_layers_are_done_and_the_model_runs_no_further(model, ids, t
     assert open_document(tmp_path / "a").parts == ("layers.0.attention", "layers.1.attention")
     with pytest.raises(WrongUsage, match="nor a layer"):
         summarize_document(model, ids, out=tmp_path / "b", layers=["7"])
-
-
-@pytest.mark.parametrize("kind", [DecoderConfig, EncoderConfig])
-def test_any_tile_of_a_kept_head_is_exact(ids, tmp_path, kind):
-    with isolated(0):
-        model = {DecoderConfig: Decoder, EncoderConfig: Encoder}[kind](kind(**SETTINGS, **HEADS))
-    document = summarize_document(model, ids, out=tmp_path / "a", keep=["2.1", "3"])
-    assert document.kept == ("2.1", "3.0", "3.1", "3.2", "3.3")
-    with torch.no_grad(), record(model, "layers.*.attention.weights") as recording:
-        model.eval()(ids.unsqueeze(0))
-    for name in document.kept:
-        layer, head = map(int, name.split("."))
-        tile = document.zoom(name, side=16).tile(0, 2, 1)
-        weights = recording[f"layers.{layer}.attention.weights"][0, head, 32:48, 16:32]
-        assert torch.allclose(tile.mean, weights, atol=1e-6)
-    with pytest.raises(WrongUsage, match="was not kept"):
-        document.zoom("0.0")
 
 
 def test_a_budget_that_does_not_do_is_refused_before_anything_runs(model, ids, tmp_path):
@@ -203,7 +186,6 @@ def test_another_document_is_refused_by_what_differs(model, ids, tmp_path):
         (ids[:-1], {}, "the length"),
         (ids, {"reduce": Summarize(tiles=9)}, "tiles"),
         (ids, {"reduce": Summarize(tiles=8, top=3)}, "top"),
-        (ids, {"keep": ["0"]}, "keep"),
         (ids, {"layers": ["0"]}, "layers"),
     ):
         with pytest.raises(WrongUsage, match=f"another document: {what}"):

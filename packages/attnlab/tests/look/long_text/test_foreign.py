@@ -48,16 +48,6 @@ def test_every_family_is_summarised_as_it_is_recorded_stopped_or_not(name, ids, 
     assert files(tmp_path / "a") == files(tmp_path / "whole")
 
 
-def test_tiles_of_a_window_and_of_grouped_heads_are_exact(ids, tmp_path):
-    model = attach(FAMILIES["mistral"].build())
-    document = summarize_document(model, ids, out=tmp_path / "a", keep=["1"])
-    weights = weights_of(model, document.parts, ids)["layers.1.attention"]
-    for head in range(4):
-        tile = document.zoom(f"1.{head}", side=16).tile(0, 1, 0)
-        assert torch.allclose(tile.mean, weights[head, 16:32, :16], atol=1e-6)
-        assert torch.equal(tile.allowed > 0, weights[head, 16:32, :16] > 0)
-
-
 def test_no_logits_are_made(ids, tmp_path):
     model = attach(FAMILIES["llama"].build())
     run = lambda: summarize_document(model, ids, out=tmp_path / "a")  # noqa: E731

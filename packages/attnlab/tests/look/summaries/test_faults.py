@@ -6,7 +6,6 @@ import torch
 
 from attnlab.native import attention, compiler_name
 from tests.look.summaries import test_summarize as summaries
-from tests.look.summaries import test_zoom as zooms
 from tests.parts.planting import Fault, assert_all_stand_in_the_code, each_fault, faults_in, planted
 from tests.sampling import sampled
 
@@ -15,10 +14,6 @@ CHECKS = {
     "fits": lambda way, _: summaries.test_many_row_blocks_and_ragged_cells_fit_together(way),
     "dead": lambda way, _: summaries.test_a_query_that_may_look_at_nothing_gets_zeros(way),
     "ties": lambda way, _: summaries.test_of_equal_weights_the_first_keys_are_named_first(way),
-    "tiles": lambda *_: zooms.check_tiles(40, 40, 16, None),
-    "similarity": lambda _, patch: zooms.test_similarities_are_those_of_the_explicit_matrices(
-        "causal", patch
-    ),
     "blocks": lambda _, patch: summaries.test_blocks_in_which_nothing_can_be_seen_are_not_computed(
         patch
     ),
@@ -43,12 +38,6 @@ a tie is left to topk | summary | torch ties
 top keys are counted from the block | summary | torch window
 - keys + first_key
 + keys
-a tile starts one key late | zoom | torch tiles
-- slice(column * reach,
-+ slice(column * reach + 1,
-only the last block of products is kept | summarize | torch similarity
-- products[group] +=
-+ products[group] =
 blocks that nobody sees are computed | question | torch blocks
 - queries.stop + self.mask_offset + self.right
 + self.num_keys

@@ -1,14 +1,15 @@
-"""A summarized long text, opened from its folder: tables, summaries, measures, exact tiles of kept
-heads. Each file is written atomically when its layer is done:
+"""A summarized long text, opened from its folder: tables, summaries, measures.
+
+Each file is written atomically when its layer is done:
 
 document.json        the text, the model, the settings; each finished layer with its checksum
 tokens.safetensors   the ids
-layers/000.safetensors …   the summaries; also queries and keys of kept heads
+layers/000.safetensors …   the summaries
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,10 @@ from torch.nn.utils.rnn import pad_sequence
 from attnlab.core import store
 from attnlab.core.store import JsonObject
 from attnlab.display import Card, displayed
-from attnlab.errors import WrongUsage, require_known
-from attnlab.look.heads import head_name, heads_named, layer_name, parts_by_name
+from attnlab.errors import require_known
+from attnlab.look.heads import layer_name, parts_by_name
 from attnlab.look.inputs import foreign_of
-from attnlab.look.summaries import Summary, Zoom
-from attnlab.look.summaries.question import FAR, Pattern
+from attnlab.look.summaries import Summary
 
 _PIECE = 2**24  # numbers of a model that are hashed together
 _IRRELEVANT = ("_", "transformers_version", "name_or_path")
@@ -45,9 +45,9 @@ class Document:
             self._names: dict[str, str] = state["names"]
             self.length, self.model = int(state["length"]), str(state["model"])
             self.is_done = bool(state["is_done"])
-            self._sizes = {part: int(state["heads"][part]) for part in state["parts"]}
-            self.parts = tuple(part for part in self._sizes if part in self._layers)
-            self.unfinished = tuple(part for part in self._sizes if part not in self._layers)
+            parts = list(map(str, state["parts"]))
+            self.parts = tuple(part for part in parts if part in self._layers)
+            self.unfinished = tuple(part for part in parts if part not in self._layers)
 
     def _card(self) -> Card:
         undone = ("not done yet", len(self.unfinished))
@@ -64,15 +64,6 @@ class Document:
         with store.refusing_damage(str(file)):
             ids = store.read_tensors(file)["ids"][0].tolist()
             return [self._names[str(token)] for token in ids]
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """The heads whose tiles can be computed."""
-        names = []
-        for part in self.parts:
-            kept = self._layers[part].get("kept", {})
-            names += [head_name(part, head) for head in kept.get("heads", ())]
-        return tuple(names)
 
     def table(self) -> list[JsonObject]:
         """Return a row for each head with each measure's mean over the queries; distances in
@@ -106,37 +97,12 @@ class Document:
         none."""
         return self._tensors(self.part(layer)).get("hidden")
 
-    def zoom(self, head: str, *, side: int = 256) -> Zoom:
-        """Open the pyramid of tiles of a kept head, such as "3.5": `zoom.tile(level, row, column)`.
-
-        Raises:
-            WrongUsage: it was not kept.
-        """
-        if head not in self.kept:
-            raise WrongUsage(f"{head} was not kept; kept: {', '.join(self.kept) or 'none'}.")
-        ((part, (number,)),) = self.heads([head]).items()
-        facts, tensors = self._layers[part]["kept"], self._tensors(part)
-        mask: Pattern = tensors.get(f"mask.{number}", tensors.get("mask.0"))
-        if mask is None and facts["right"] == 0:
-            mask = "causal" if facts["left"] >= FAR else int(facts["left"]) + 1
-        return Zoom(
-            tensors[f"query.{number}"],
-            tensors[f"key.{number // facts['share']}"],
-            mask,
-            scale=facts["scale"],
-            side=side,
-        )
-
     def part(self, layer: str | int) -> str:
         """Return the full name of a layer."""
         by_name = parts_by_name(self.parts)
         if str(layer) not in by_name:
             require_known("layer", layer, by_name)
         return by_name[str(layer)]
-
-    def heads(self, names: Sequence[str]) -> dict[str, list[int]]:
-        """Find heads by their names: their parts, and their numbers there."""
-        return heads_named(names, {part: self._sizes[part] for part in self.parts})
 
     def _tensors(self, part: str) -> dict[str, Tensor]:
         return self._files.get(self._layers[part]["file"], self._layers[part]["sha256"])

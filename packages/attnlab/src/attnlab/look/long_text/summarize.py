@@ -1,8 +1,7 @@
 """Summarize every head of a model while it reads a long text, layer by layer and resumably.
 
-    document = summarize_document(model, text, out="looks/book", keep=["3.5"])
+    document = summarize_document(model, text, out="looks/book")
     document.table()  # every head: entropy, distance, weight on the first token …
-    document.zoom("3.5").tile(0, 63, 60)    # any exact tile of a kept head
 
 Each layer's summaries are written when the layer is done. A stopped run resumes from there: the
 model reads the text again, but finished layers are not summarized again.
@@ -10,7 +9,7 @@ model reads the text again, but finished layers are not summarized again.
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.core import store
-from attnlab.core.sizes import count_bytes
 from attnlab.core.store import JsonObject
 from attnlab.errors import CouldNotRun, WrongUsage, present
 from attnlab.look.collector import Collector, run_collector
@@ -37,7 +35,6 @@ from attnlab.look.recording.budget import to_bytes
 from attnlab.look.recording.kept_call import KeptMask
 from attnlab.look.recording.tokens import names_of
 from attnlab.look.summaries import Summarize, Summary
-from attnlab.look.summaries.question import ask_about
 from attnlab.progress import notebook_bar
 from attnlab.shapes import shape_text
 from attnlab.sites import AttentionCall
@@ -46,7 +43,7 @@ _USUAL = Summarize()
 # The settings that a resumed run shares with the stopped one.
 _SAME = {
     "fingerprint": "the model", "length": "the length", "ids": "the text", "tiles": "tiles",
-    "top": "top", "parts": "layers", "keep": "keep",
+    "top": "top", "parts": "layers",
 }  # fmt: skip
 _MEASURES = Summary._fields[:8]  # entropy to previous
 
@@ -69,7 +66,6 @@ def summarize_document(
     *,
     out: Path | str,
     layers: Sequence[str] | None = None,
-    keep: Sequence[str] = (),
     reduce: Summarize = _USUAL,
     budget: int | str | None = None,
     beyond: bool = False,
@@ -86,8 +82,6 @@ def summarize_document(
         document: text, or ids (length,) or (1, length).
         out: the folder to create, or to resume from.
         layers: which, such as ["0", "3"] or full names; None for all.
-        keep: heads ("3.5", or "3" for all of a layer) whose queries and keys are kept too, for
-            exact tiles later.
         reduce: the resolution, such as Summarize(tiles=512, top=16): the most cells along each axis
             of a map, and how many of the largest weights are named for each query.
         budget: bytes to use beside the model's weights, or "2 GiB"; None for half of the available
@@ -107,14 +101,12 @@ def summarize_document(
     chosen = list(chosen_heads(model, parts_of(model), layers))
     if not chosen:
         raise WrongUsage("layers= has no layer; leave it out for all.")
-    kept = chosen_heads(model, chosen, list(keep)) if keep else {}
     state = {
         **_described(model, read.ids),
         "tiles": reduce.tiles,
         "top": reduce.top,
         "parts": chosen,
         "heads": {part: number_of_heads(model, part) for part in chosen},
-        "keep": kept,
         "is_done": False,
         "layers": {},
     }
@@ -136,7 +128,7 @@ def summarize_document(
             store.write_tensors(folder.path / "tokens.safetensors", {"ids": read.ids})
             if progress is None and (bar := notebook_bar("attentions summarized")) is not None:
                 progress = lambda far: bar.count(far.done, far.total)  # noqa: E731
-            summarizer = Summarizer(folder, state, kept, limit, progress)
+            summarizer = Summarizer(folder, state, limit, progress)
             run_collector(model, summarizer, read.arguments, read.options)
         if not state["is_done"]:  # also after a run that was killed behind its last layer
             state["is_done"] = True
@@ -190,7 +182,6 @@ class Summarizer(Collector):
     Args:
         folder: of the layers.
         state: of the run; finished layers are added under "layers".
-        keep: the heads whose queries and keys are kept, by their attention.
         limit: bytes to use beside the model's weights.
         progress: called after each layer.
     """
@@ -199,12 +190,11 @@ class Summarizer(Collector):
         self,
         folder: Folder,
         state: JsonObject,
-        keep: Mapping[str, Sequence[int]],
         limit: int,
         progress: Callable[[Progress], None] | None,
     ) -> None:
         super().__init__(part for part in state["parts"] if part not in state["layers"])
-        self._folder, self._state, self._keep = folder, state, keep
+        self._folder, self._state = folder, state
         self._limit, self._progress = limit, progress
         self._summarize = Summarize(tiles=state["tiles"], top=state["top"])
         self._total, self._began = len(self.missing), time.monotonic()
@@ -243,8 +233,6 @@ class Summarizer(Collector):
         if hidden is not None:
             tensors["hidden"] = hidden
         facts: JsonObject = {"heads": measures_of(row)}
-        if part in self._keep:
-            tensors |= self._kept(part, call, facts)
         file = self._folder.path / name
         store.write_tensors(file, tensors)
         now = time.monotonic()
@@ -256,29 +244,6 @@ class Summarizer(Collector):
         self._last = now
         self._state["layers"][part] = facts
         self._folder.write(self._state)
-
-    def _kept(self, part: str, call: AttentionCall, facts: JsonObject) -> dict[str, Tensor]:
-        """Return queries, keys and mask of the kept heads, from which any tile can be computed."""
-        if not call.is_whole:
-            raise CouldNotRun(
-                f"the weights of {part} depend on more than queries and keys; do not keep it."
-            )
-        heads, question = self._keep[part], ask_about(call)
-        share = call.query.shape[1] // call.key.shape[1]
-        facts["kept"] = {
-            "heads": list(heads), "share": share, "scale": question.scale, "left": question.left,
-            "right": question.right,
-        }  # fmt: skip
-        tensors: dict[str, Tensor] = {}
-        for head in heads:
-            tensors[f"query.{head}"] = call.query[0, head].clone()
-            tensors[f"key.{head // share}"] = call.key[0, head // share].clone()
-            if isinstance(call.mask, Tensor):
-                mask = call.mask[(None,) * (4 - call.mask.dim())]
-                place = min(head, mask.shape[1] - 1)
-                tensors[f"mask.{place}"] = mask[0, place].clone()
-        check_room_for({"the kept heads": count_bytes(tensors.values())}, self._limit)
-        return tensors
 
 
 def measures_of(summary: Summary) -> list[dict[str, float]]:

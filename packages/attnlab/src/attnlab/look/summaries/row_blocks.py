@@ -26,40 +26,20 @@ class Block(NamedTuple):
     queries: slice
     keys: slice
 
-    def within(self, heads: slice, queries: slice, keys: slice) -> "Block":
-        """Return the same block relative to the corner of a larger one."""
-        corner = zip(self, (heads.start, queries.start, keys.start), strict=True)
-        return Block(*(slice(part.start - by, part.stop - by) for part, by in corner))
 
-
-def blocks_of(question: Question, together: slice | None = None) -> Iterator[Block]:
-    """Cut a pattern into blocks that can be computed at once; heads `together` stay in one
-    block."""
-    queries, keys = slice(0, question.num_queries), slice(0, question.num_keys)
-    if together is not None:
-        groups = [together]
-    else:
-        heads = max(1, _room(question.query.device) // max(1, queries.stop * keys.stop))
-        firsts = range(0, question.num_heads, heads)
-        groups = [slice(head, min(question.num_heads, head + heads)) for head in firsts]
-    for group in groups:
-        yield from strips_of(question, group, queries, keys)
-
-
-def strips_of(question: Question, heads: slice, queries: slice, keys: slice) -> Iterator[Block]:
-    """Cut a part of some heads' patterns into strips of rows, each with the keys that it may attend
-    to."""
-    for rows in _strips(heads, queries, keys.stop - keys.start, question.query.device):
-        seen = question.seen(rows)
-        first = min(keys.stop, max(keys.start, seen.start))
-        some = slice(first, max(first, min(keys.stop, seen.stop)))
-        yield Block(heads, rows, _narrowed(question, heads, rows, some))
-
-
-def _strips(heads: slice, queries: slice, num_keys: int, device: torch.device) -> Iterator[slice]:
-    rows = max(1, _room(device) // max(1, num_keys * (heads.stop - heads.start)))
-    for row in range(queries.start, queries.stop, rows):
-        yield slice(row, min(queries.stop, row + rows))
+def blocks_of(question: Question) -> Iterator[Block]:
+    """Cut a pattern into strips of rows, each with the keys that it may attend to."""
+    num_keys, room = question.num_keys, _room(question.query.device)
+    at_once = max(1, room // max(1, question.num_queries * num_keys))
+    for head in range(0, question.num_heads, at_once):
+        heads = slice(head, min(question.num_heads, head + at_once))
+        height = max(1, room // max(1, num_keys * (heads.stop - heads.start)))
+        for row in range(0, question.num_queries, height):
+            rows = slice(row, min(question.num_queries, row + height))
+            seen = question.seen(rows)
+            first = min(num_keys, max(0, seen.start))
+            some = slice(first, max(first, min(num_keys, seen.stop)))
+            yield Block(heads, rows, _narrowed(question, heads, rows, some))
 
 
 def _room(device: torch.device) -> int:

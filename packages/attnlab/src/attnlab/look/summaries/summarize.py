@@ -18,9 +18,9 @@ from attnlab.errors import CouldNotRun, WrongUsage, present
 from attnlab.look.summaries import native, row_blocks
 from attnlab.look.summaries.question import Pattern, Question, ask, ask_about
 from attnlab.look.summaries.summary import Summary
-from attnlab.parts.attend import attention_weights, uses_native_kernel
+from attnlab.parts.attend import uses_native_kernel
 from attnlab.parts.masks import Mask
-from attnlab.shapes import require_integer, shape_text
+from attnlab.shapes import require_integer
 from attnlab.sites import AttentionCall
 
 Way = Literal["native", "torch"]
@@ -128,33 +128,3 @@ class Summarize:
     def of_weights(self, weights: Tensor) -> Summary:
         """Summarize given weights, (batch, head, query, key), such as edited ones."""
         return row_blocks.summary_of_weights(weights, tiles=self.tiles, top=self.top)
-
-
-@torch.no_grad()
-def head_similarity(
-    query: Tensor, key: Tensor, mask: Pattern = None, *, scale: float | bool | None = None
-) -> Tensor:
-    """Return the cosine similarity of the weights of all pairs of heads: `Σ a b / √(Σ a² Σ b²)`.
-
-    Weights are never negative, so neither is this; 0 means that two heads share no key of any
-    query. A head without any key has similarity 0, also to itself. Heads of several layers are
-    compared by concatenating their queries, and their keys, along the head axis.
-
-    Shapes: query (..., head, query, head_width), key the same or with one head that all share ->
-    (..., head, head), float64.
-    """
-    question = ask(query, key, mask, scale=scale)
-    if not question.shape:
-        raise WrongUsage(f"similarity needs a head axis; got {shape_text(query.shape)}.")
-    heads = question.shape[-1]
-    products = torch.zeros(question.num_heads, heads, dtype=torch.float64, device=query.device)
-    for first in range(0, question.num_heads, max(1, heads)):
-        group = slice(first, first + heads)
-        for block in row_blocks.blocks_of(question, group):
-            weights = attention_weights(question.scores(*block)).flatten(1)
-            products[group] += (weights @ weights.T).double()
-    products = products.reshape(*question.shape, heads)
-    norm = products.diagonal(dim1=-2, dim2=-1).sqrt()
-    scaled = norm.unsqueeze(-1) * norm.unsqueeze(-2)
-    # Not "where scaled > 0": NaN must stay NaN.
-    return torch.where(scaled == 0, 0.0, products / scaled.masked_fill(scaled == 0, 1.0))
