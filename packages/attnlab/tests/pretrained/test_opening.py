@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from attnlab.core.store import locked
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.pretrained.attach import attach
 from attnlab.pretrained.open import build, folder, gguf, hub
 from attnlab.pretrained.open.hub import open_pretrained
 from tests.pretrained.families import FAMILIES
@@ -179,7 +180,7 @@ def test_a_broken_tokenizer_is_none_and_that_is_said(content, tmp_path):
     assert "transformers could not build it" in opened.notes[0]
 
 
-def test_code_that_comes_with_a_model_runs_only_where_asked_for_in_words(tmp_path):
+def test_a_model_with_code_of_its_own_is_opened_by_transformers_and_given(tmp_path):
     own = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
     model = llama(tmp_path / "model", auto_map=own)
     (model / "own.py").write_text(
@@ -187,11 +188,10 @@ def test_code_that_comes_with_a_model_runs_only_where_asked_for_in_words(tmp_pat
         "class OwnConfig(LlamaConfig): pass\n"
         "class OwnModel(LlamaForCausalLM): config_class = OwnConfig\n"
     )
-    with pytest.raises(CouldNotRun, match="say remote_code=True"):
+    with pytest.raises(CouldNotRun, match="open the model by transformers with trust_remote_code=True"):
         open_pretrained(model)
-    opened = open_pretrained(model, remote_code=True)
-    assert type(opened.model).__name__ == "OwnModel"
-    assert "code that came with the model was run: own.OwnConfig, own.OwnModel" in opened.notes[0]
+    found = transformers.AutoModelForCausalLM.from_pretrained(model, trust_remote_code=True)
+    assert type(attach(found).foreign).__name__ == "OwnModel"
 
 
 @pytest.fixture
@@ -364,11 +364,6 @@ def test_a_description_that_is_refused_costs_no_weights(tmp_path, monkeypatch):
     with pytest.raises(CouldNotRun, match="remote_code=True"):
         open_pretrained("org/tiny")
     assert len(found.asked) == 1
-    (model / "a.py").write_text(
-        "from transformers import LlamaForCausalLM\nclass B(LlamaForCausalLM): pass\n"
-    )
-    open_pretrained("org/tiny", remote_code=True)
-    assert "*.py" in found.asked[1]
 
 
 def test_a_repository_of_pickles_is_not_fetched(tmp_path, monkeypatch):
@@ -397,8 +392,6 @@ def test_wrong_usage_is_told_with_what_there_is(tmp_path):
         ({"dtype": "float8_e4m3fn"}, "dtype is float64"),
         ({"device": "gpu"}, "device is cpu, cuda"),
         ({"device": "meta"}, "have no values"),
-        ({"remote_code": "no"}, "remote_code is True or False; got 'no'"),
-        ({"remote_code": 1}, "remote_code is True or False"),
         ({"revision": "main"}, "a revision belongs to a model of the hub"),
     ):
         with pytest.raises(WrongUsage, match=words):
@@ -415,7 +408,7 @@ def test_without_transformers_it_is_said_what_to_install(tmp_path, monkeypatch):
 
 def test_a_folder_is_judged_before_transformers_is_imported(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(CouldNotRun, match="say remote_code=True"):
+    with pytest.raises(CouldNotRun, match="trust_remote_code=True"):
         open_pretrained(llama(tmp_path / "model", auto_map={"AutoModel": "a.B"}))
 
 

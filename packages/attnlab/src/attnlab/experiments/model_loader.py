@@ -25,7 +25,6 @@ def load(
     revision: str | None = None,
     dtype: torch.dtype | str | None = None,
     device: torch.device | str | None = None,
-    remote_code: bool = False,
 ) -> nn.Module:
     """Load a model, ready to be recorded and edited; a foreign one comes as `Pretrained`.
 
@@ -39,7 +38,6 @@ def load(
             what its files say.
         revision: of a hub id, a branch, tag or commit.
         dtype, device: of the weights; None for what the files say, and the processor.
-        remote_code: run Python code that comes with a model. It does so with all your rights.
 
     Raises:
         WrongUsage: the population has no such member, or arguments that go with another kind of
@@ -47,13 +45,7 @@ def load(
         CouldNotRun: there is no such model, a file of it is missing or damaged, or no attention was
             found in it.
     """
-    options: dict[str, Any] = {
-        "head": head,
-        "revision": revision,
-        "dtype": dtype,
-        "device": device,
-        "remote_code": remote_code or None,
-    }
+    options = {"head": head, "revision": revision, "dtype": dtype, "device": device}
     if isinstance(model, nn.Module):
         from attnlab.pretrained.attach import attach
 
@@ -69,7 +61,6 @@ def load(
         sentence = f"would say nothing: {model} is a run or model of attnlab's own."
         _refuse({**options, "example": example, "tokenizer": tokenizer}, sentence)
         return load_own(model)
-    options["remote_code"] = remote_code
     return load_pretrained(model, example=example, tokenizer=tokenizer, **options)
 
 

@@ -5,10 +5,6 @@ It is first built on the meta device, where tensors have shapes and take no memo
 shapes that the config implies are compared with the files, by transformers' own renaming rules.
 Weights that transformers would initialize at random are an error here. Only then are the weights
 read.
-
-Models with Python code of their own are opened only with `remote_code=True`. The code runs with all
-rights of the user; nothing here makes it safe. Links, headers, memory and the absence of pickles
-were checked before, and weights that would be initialized at random are an error here too.
 """
 
 import inspect
@@ -99,8 +95,6 @@ def build(
         WrongUsage: a head that the family does not have.
     """
     options: JsonObject = {} if device is None else {"device_map": {"": str(device)}}
-    if folder.code:
-        return _build_with_remote_code(folder, head, {**options, "dtype": dtype or "auto"})
     transformers = import_transformers()
     where = str(folder.path)
     with quiet(), errors_explained(where):
@@ -310,37 +304,3 @@ def _with_weights(model_class: Any, weights: Sequence[Path], options: JsonObject
         )
     assert not said["missing_keys"], "the sketch of the same files lacked nothing"
     return model
-
-
-_CLASSES = {
-    None: ("AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM", "AutoModel"),
-    "none": ("AutoModel",),
-    "causal-lm": ("AutoModelForCausalLM",),
-    "masked-lm": ("AutoModelForMaskedLM",),
-    "seq2seq-lm": ("AutoModelForSeq2SeqLM",),
-}
-
-
-def _build_with_remote_code(
-    folder: ModelFolder, head: str | None, options: JsonObject
-) -> tuple[nn.Module, Any | None, list[str]]:
-    """Build a model with the code that came with it; return it, its tokenizer and notes."""
-    transformers = import_transformers()
-    is_inside = not any("--" in str(value) for value in folder.code.values())
-    words = f"names code in another place ({folder.code}); download it into the folder."
-    require(is_inside, folder.path, words)
-    auto = next((name for name in _CLASSES.get(head, ()) if name in folder.code), "")
-    words = f"brings no class for head={head!r}; it brings {', '.join(folder.code)}."
-    require(auto, folder.path, words)
-    path, trusting = str(folder.path), {"trust_remote_code": True, "local_files_only": True}
-    with quiet(), errors_explained(path):
-        model, said = getattr(transformers, auto).from_pretrained(
-            path, use_safetensors=True, output_loading_info=True, **trusting, **options
-        )
-        differences = Differences.of({**said, "unexpected_keys": ()})
-        differences.require_none(path, type(model).__name__)
-        tokenizer = None
-        if (folder.path / "tokenizer_config.json").exists():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(path, **trusting)
-    code = ", ".join(sorted(set(map(str, folder.code.values()))))
-    return model.eval(), tokenizer, [f"code that came with the model was run: {code}"]

@@ -52,17 +52,13 @@ _SIDE_FILES = {
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder that passed inspection: its cleaned config, the weight files, and their tensors.
-
-    code: Python classes that came with it, by their purpose; empty without `remote_code=True`.
-    """
+    """A folder that passed inspection: its cleaned config, the weight files, and their tensors."""
 
     path: Path
     config: JsonObject
     weights: tuple[Path, ...]
     tensors: dict[str, StoredTensor]
     generation: JsonObject | None
-    code: JsonObject
 
     @property
     def size(self) -> int:
@@ -70,7 +66,7 @@ class ModelFolder:
         return sum(tensor.size for tensor in self.tensors.values())
 
 
-def inspect_folder(path: Path, *, remote_code: bool = False) -> ModelFolder:
+def inspect_folder(path: Path) -> ModelFolder:
     """Check a folder, and return its config and tensors.
 
     Raises:
@@ -80,18 +76,16 @@ def inspect_folder(path: Path, *, remote_code: bool = False) -> ModelFolder:
     names = _entries(path)
     if CONFIG not in names:
         raise CouldNotRun(_no_config(path, names))
-    config_file = read_object(path / CONFIG)
-    config = clean_description(config_file, path / CONFIG, remote_code=remote_code)
+    config = clean_description(read_object(path / CONFIG), path / CONFIG)
     generation = None
     for name in _SIDE_FILES & names:
         content = read_object(path / name, MAX_SIDE_FILE)
-        _check_side_file(content, path / name, remote_code=remote_code)
+        _check_side_file(content, path / name)
         generation = content if name == "generation_config.json" else generation
     for name in names:
         _check_size(path / name)
     weights, tensors = _weights(path, names)
-    code = config_file.get("auto_map") or {}
-    folder = ModelFolder(path, config, weights, tensors, generation, code)
+    folder = ModelFolder(path, config, weights, tensors, generation)
     check_memory(folder.size, f"the weights in {path}")
     return folder
 
@@ -179,10 +173,9 @@ def _no_config(path: Path, names: set[str]) -> str:
     )
 
 
-def _check_side_file(content: JsonObject, path: Path, *, remote_code: bool) -> None:
+def _check_side_file(content: JsonObject, path: Path) -> None:
     """Refuse a tokenizer's or generation's settings that name code, or files elsewhere."""
-    if not remote_code:
-        refuse_remote_code(content, path)
+    refuse_remote_code(content, path)
     for name, value in content.items():
         where = f"{path}: {ascii(name)[:60]}"
         is_elsewhere = name.endswith("_file") and value is not None and not _is_plain_name(value)
@@ -286,7 +279,7 @@ _FETCHING = (
 _DTYPES = ("auto", "float64", "float32", "float16", "bfloat16")
 
 
-def clean_description(config: JsonObject, path: Path, *, remote_code: bool = False) -> JsonObject:
+def clean_description(config: JsonObject, path: Path) -> JsonObject:
     """Check a config, and return it without the keys that choose an implementation.
 
     Raises:
@@ -307,8 +300,7 @@ def clean_description(config: JsonObject, path: Path, *, remote_code: bool = Fal
     are_names = isinstance(heads, list) and all(map(str.isidentifier, map(str, heads)))
     words = f"architectures must be a list of class names; got {ascii(heads)[:80]}."
     require(heads is None or are_names, f"{path}:", words)
-    if not remote_code:
-        refuse_remote_code(config, path)
+    refuse_remote_code(config, path)
     for place, value in walk(config):
         key, where = "".join(place[-1:]), f"{path}: {'.'.join(place)[:80]}"
         _check_code(key, value, where)
@@ -323,7 +315,10 @@ def refuse_remote_code(config: JsonObject, path: Path) -> None:
     for place, value in walk(config):
         if place[-1:] == ("auto_map",):
             words = f"wants to run Python code of its own (auto_map: {ascii(value)[:80]})."
-            advice = "Read that code; if you trust it, say remote_code=True."
+            advice = (
+                "Read that code; if you trust it, open the model by transformers with "
+                "trust_remote_code=True, and give attnlab.load the model."
+            )
             require(not value, path, f"{words} {advice}")
 
 

@@ -1,7 +1,7 @@
 """Open a pretrained model with its tokenizer from a folder, a GGUF file or a hub id.
 
-Nothing is unpickled, and no code that came with the model is run without `remote_code=True`. The
-folder is inspected before transformers is imported, so a refusal is quick (`folder.py`).
+Nothing is unpickled, and no code that came with the model is run. The folder is inspected
+before transformers is imported, so a refusal is quick (`folder.py`).
 
 A hub id stands for a folder in the local cache, or one fetched from the hub. `HF_HUB_OFFLINE=1` and
 `TRANSFORMERS_OFFLINE=1` are honoured; `HF_ENDPOINT` names another hub. Only the files that a model
@@ -63,7 +63,6 @@ def open_pretrained(
     dtype: torch.dtype | str | None = None,
     device: torch.device | str | None = None,
     head: str | None = None,
-    remote_code: bool = False,
 ) -> Opened:
     """Open a pretrained model in evaluation mode.
 
@@ -76,7 +75,6 @@ def open_pretrained(
         device: where to put the model; None for the CPU.
         head: the model's head, one of `HEADS` ("none", "causal-lm", …); None for that of
             `config.json`.
-        remote_code: True runs Python code that came with the model, with all your rights.
 
     Raises:
         CouldNotRun: there is no such model, or it cannot be opened safely; the sentence says what
@@ -84,11 +82,9 @@ def open_pretrained(
         WrongUsage: an unknown head, dtype or device.
     """
     number_type, place = _dtype(dtype), _device(device)
-    if not isinstance(remote_code, bool):  # the text "no" would count as True
-        raise WrongUsage(f"remote_code is True or False; got {remote_code!r}.")
     if head is not None and not isinstance(head, str):
         raise WrongUsage(f"head is one of {', '.join(HEADS)}; got {head!r}.")
-    path, source = _locate(x, revision, remote_code)
+    path, source = _locate(x, revision)
     name = str(x) if source.startswith("the hub") else path.resolve().name
     gguf = gguf_file(path)
     if gguf is not None:
@@ -96,12 +92,12 @@ def open_pretrained(
 
         name, source = gguf.stem, f"the GGUF file {gguf}"
         path = convert_gguf(gguf)
-    folder = inspect_folder(path, remote_code=remote_code)
+    folder = inspect_folder(path)
     model, tokenizer, notes = build(folder, head, number_type, place)
     return Opened(model, tokenizer, name, source, tuple(notes))
 
 
-def _locate(x: str | os.PathLike[str], revision: str | None, remote_code: bool) -> tuple[Path, str]:
+def _locate(x: str | os.PathLike[str], revision: str | None) -> tuple[Path, str]:
     """Return the folder or file of a model, and where it came from in words."""
     if not isinstance(x, str | os.PathLike):
         raise WrongUsage(f"expected a folder, a GGUF file or a hub id; got {type(x).__name__}.")
@@ -114,7 +110,7 @@ def _locate(x: str | os.PathLike[str], revision: str | None, remote_code: bool) 
     is_id = isinstance(x, str) and is_hub_id(text) and not is_file
     words = f"{ascii(text)[:200]}, and a hub id looks like org/name."
     require(is_id, "there is no folder or file", words)
-    folder = hub_folder(text, revision, remote_code=remote_code)
+    folder = hub_folder(text, revision)
     return folder, f"the hub's {text}, revision {folder.name}"
 
 
@@ -160,7 +156,7 @@ def is_offline() -> bool:
     return any(os.environ.get(name, "").upper() in _TRUE for name in names)
 
 
-def hub_folder(name: str, revision: str | None, *, remote_code: bool = False) -> Path:
+def hub_folder(name: str, revision: str | None) -> Path:
     """Return the folder of a hub's model, from the cache or fetched into it.
 
     Raises:
@@ -186,7 +182,7 @@ def hub_folder(name: str, revision: str | None, *, remote_code: bool = False) ->
     require(not is_offline(), which, f"{nowhere} {why}. {advice}")
     host, port = _address(endpoint)
     require(_answers(host, port), which, f"{nowhere} {host} cannot be reached. {advice}")
-    return _download(hub, name, revision, remote_code)
+    return _download(hub, name, revision)
 
 
 def _cached_snapshot(hub: Any, name: str, revision: str | None) -> Path | None:
@@ -244,20 +240,17 @@ def _answers(host: str, port: int) -> bool:
     return reached.is_set()
 
 
-def _download(hub: Any, name: str, revision: str | None, remote_code: bool) -> Path:
+def _download(hub: Any, name: str, revision: str | None) -> Path:
     """Fetch what a model needs, the small files first."""
     with _download_errors_explained(name):
         said = hub.HfApi().model_info(name, revision=revision, files_metadata=True, timeout=10)
         weights = _weights_on_hub(name, said.siblings)
         check_room(Path(hub.constants.HF_HUB_CACHE), sum(weights.values()), name)
-        small = list(_SMALL)
-        if remote_code:
-            small.append("*.py")
         fetched = hub.snapshot_download(
-            name, revision=said.sha, allow_patterns=small, ignore_patterns=["*/*"]
+            name, revision=said.sha, allow_patterns=list(_SMALL), ignore_patterns=["*/*"]
         )
         folder = Path(fetched)
-        clean_description(read_object(folder / CONFIG), folder / CONFIG, remote_code=remote_code)
+        clean_description(read_object(folder / CONFIG), folder / CONFIG)
         hub.snapshot_download(name, revision=said.sha, allow_patterns=sorted(weights))
         if revision != said.sha:  # so that the name is found in the cache next time
             hub.snapshot_download(name, revision=revision, allow_patterns=[CONFIG])
