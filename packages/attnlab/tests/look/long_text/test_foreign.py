@@ -80,4 +80,4 @@ def test_a_foreign_model_of_other_settings_does_not_go_on(ids, tmp_path):
         summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
     moved = attach(FAMILIES["mistral"].build())
     moved.foreign.config.name_or_path = "/somewhere/else"
-    assert summarize_document(moved, ids, out=tmp_path / "a", reduce=SMALL).is_done
+    assert summarize_document(moved, ids, out=tmp_path / "a", reduce=SMALL).parts
