@@ -1,8 +1,6 @@
-"""An open model computes its part, whatever the rest does; a comparison leaves no input out."""
+"""An open model computes its part, whatever the rest does."""
 
 from dataclasses import replace
-from itertools import product
-
 import pytest
 import torch
 from torch.func import functional_call
@@ -17,11 +15,9 @@ from attnlab.programs import (
     library,
     select,
     selector_width,
-    side_by_side,
     tokens,
 )
 from attnlab.programs.open_model import config_around, drawn_model, model_around
-from attnlab.programs.side_by_side import compare
 from attnlab.sites import Hook, installed
 
 LONGEST = 4
@@ -170,76 +166,6 @@ def test_a_config_that_the_part_does_not_fit_is_refused(change, words):
     with pytest.raises(WrongUsage) as error:
         model_around(part, replace(config_around([part], "abc"), **change), seed=0)
     assert str(error.value) == words
-
-
-@pytest.fixture(scope="module")
-def sorter():
-    return compile_program(library.sort("abc"), LONGEST)
-
-
-def wrong_sorter(sorter):
-    """The sorter with one entry of its head changed."""
-    model = compile_program(library.sort("abc"), LONGEST).model
-    with torch.no_grad():
-        model.head.bias[0] += 1.0 + 5e-4  # more than any lead of another letter
-    return model
-
-
-def test_a_comparison_counts_exactly_the_inputs_that_differ(sorter):
-    model = wrong_sorter(sorter)
-    expected = []
-    for length in range(1, LONGEST + 1):
-        for letters in map("".join, product("abc", repeat=length)):
-            with torch.no_grad():
-                places = model(sorter.ids([letters]))[0, 1:].argmax(-1).tolist()
-            if [sorter.values[place] for place in places] != sorted(letters):
-                expected.append(letters)
-    found = compare(sorter, model, examples=3, draws=0)
-    assert (found.inputs, found.differing) == (3 + 9 + 27 + 81, len(expected))
-    assert ["".join(each.tokens) for each in found.examples] == expected[:3]
-    first = found.examples[0]
-    assert (first.position, first.compiled, first.learned) == (0, "b", "a")
-
-
-def test_a_comparison_that_leaves_an_input_out_does_not_count_all(sorter, monkeypatch):
-    whole = side_by_side.inputs_of
-    monkeypatch.setattr(
-        side_by_side, "inputs_of", lambda *size: [each[:-1] for each in whole(*size)]
-    )
-    assert compare(sorter, sorter.model, draws=0).inputs < 3 + 9 + 27 + 81
-
-
-def test_heads_that_changed_places_are_found_again(sorter):
-    model = compile_program(library.sort("abc"), LONGEST).model
-    width = model.config.head_width
-    attention = model.layers[0].attention
-    with torch.no_grad():
-        for linear in (attention.query, attention.key, attention.value):
-            linear.weight.copy_(linear.weight.roll(width, 0))
-            linear.bias.copy_(linear.bias.roll(width, 0))
-        attention.output.weight.copy_(attention.output.weight.roll(width, 1))
-    found = compare(sorter, model)
-    assert found.differing == 0
-    assert [(each.head, each.learned) for each in found.matches] == [
-        ("0.0", "0.1"), ("0.1", "0.0"), ("2.0", "2.0"),
-    ]  # fmt: skip
-    assert max(each.distance for each in found.matches) < 1e-9
-    assert min(each.chance for each in found.matches) > 0.2
-
-
-def test_a_comparison_says_what_it_found(sorter):
-    words = str(compare(sorter, wrong_sorter(sorter), examples=1))
-    assert "the answers differ on" in words
-    assert "b, position 0: compiled b, learned a" in words
-
-
-def test_a_model_that_reads_other_ids_is_refused(sorter):
-    part = compile_program(Program(PARTS["before"], "abcd"), LONGEST)
-    with pytest.raises(WrongUsage, match="reads 4 ids"):
-        compare(sorter, drawn_model(config_around([part], sorter.values), 0))
-    part = part_of("before")
-    with pytest.raises(WrongUsage, match="chooses among 3 values"):
-        compare(sorter, drawn_model(config_around([part], "abcd"), 0))
 
 
 def test_the_interval_of_a_median_lies_between_the_6th_and_the_15th_of_20():

@@ -19,11 +19,10 @@ from attnlab.programs.language import (
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.open_model import OpenModel, config_around, model_around
 from attnlab.programs.proof import ModelProof, prove_program, prove_task
-from attnlab.programs.side_by_side import Comparison, compare
 
 __all__ = [
-    "Comparison", "CompiledProgram", "ModelProof", "OpenModel", "Program", "ProgramError",
-    "aggregate", "apply", "best", "compare", "compile_program", "config_around", "everything",
+    "CompiledProgram", "ModelProof", "OpenModel", "Program", "ProgramError",
+    "aggregate", "apply", "best", "compile_program", "config_around", "everything",
     "indices", "interpret", "model_around", "open_compiled", "prove_program", "prove_task",
     "select", "selector_width", "steps_of", "tokens", "total", "where",
 ]  # fmt: skip
