@@ -1,4 +1,4 @@
-"""A picture of the large map carries the link of its page: dropped on any such page, it is followed."""
+"""A picture of the large map carries its page's link: dropped on any such page, it is followed."""
 
 import base64
 import html

@@ -6,7 +6,6 @@ import math
 import re
 import sys
 import xml.etree.ElementTree
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,16 +16,13 @@ pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 from matplotlib import rc_context
 from matplotlib.colors import to_hex
 
-import attnlab
 from attnlab.draw import figures
 from attnlab.draw.attention.traces import trace_figure
 from attnlab.draw.colors import HUES
-from attnlab.draw.json_form import without_nan
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
 from attnlab.draw.pictures.diagram import diagram_figure
 from attnlab.draw.pictures.look import shown
 from attnlab.draw.pictures.maps import maps_figure
-from attnlab.draw.section import Figured
 from attnlab.errors import CouldNotRun, WrongUsage
 
 from .documents import (

@@ -57,9 +57,7 @@ class TrainingCheck:
         return is_same and self.first_steps <= _TIMES_ROUNDING
 
 
-def check_training(
-    start: nn.Module, member: Member, loss: Loss, trained: Trained
-) -> TrainingCheck:
+def check_training(start: nn.Module, member: Member, loss: Loss, trained: Trained) -> TrainingCheck:
     """Compare a member's training with the same by hand, from the initial model."""
     lines = [line for line in trained.metrics if "learning_rate" in line]
     rate = 0.0

@@ -232,4 +232,3 @@ def test_a_nudged_model_is_one_rounding_away():
     for weight, other in zip(model.parameters(), nudged(model).parameters(), strict=True):
         assert bool((other > weight).all())
         torch.testing.assert_close(other, weight)
-

@@ -10,7 +10,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.sorting import SortingConfig, sorting_claims
 from attnlab.experiments.sorting import sorter as sorting
 from attnlab.models.embedding import Embedding
-from attnlab.parts.cache from attnlab.parts.heads import MultiHeadAttention
+from attnlab.parts.heads import MultiHeadAttention
 from attnlab.train.checkpoint import latest_checkpoint
 from attnlab.train.observer import Silent
 from tests.sampling import sampled

@@ -1,6 +1,8 @@
 """An open model computes its part, whatever the rest does."""
 
 from dataclasses import replace
+from itertools import product
+
 import pytest
 import torch
 from torch.func import functional_call

@@ -76,7 +76,6 @@ class GridOptions(TrainingOptions):
     the start."""
 
 
-
 class _Optional:
     """Options that are left out more often than not."""
 

@@ -90,5 +90,3 @@ def _packed(
         "is_deflated": is_deflated,
         "content": base64.b64encode(content).decode(),
     }
-
-

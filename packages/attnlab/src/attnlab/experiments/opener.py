@@ -18,14 +18,7 @@ from attnlab.look.long_text import Document, open_document
 from attnlab.programs import CompiledProgram, open_compiled
 
 Opened: TypeAlias = (
-    Report
-    | Population
-    | Sweep
-    | Search
-    | Recording
-    | Document
-    | CorpusSearch
-    | CompiledProgram
+    Report | Population | Sweep | Search | Recording | Document | CorpusSearch | CompiledProgram
 )
 
 _FILES: dict[str, Callable[[Path], Opened]] = {

@@ -73,7 +73,9 @@ class Report:
     ) -> Self:
         """Make the report of findings that only live in memory."""
         parts = findings.model, findings.models, findings.files
-        return cls(experiment, config, tuple(findings.claims), metrics, findings.content, None, *parts)
+        return cls(
+            experiment, config, tuple(findings.claims), metrics, findings.content, None, *parts
+        )
 
     @property
     def passed(self) -> bool | None:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnlab.errors import WrongUsage
 from attnlab.experiments.experiment import MetricLine, Run
 from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.registry import config, find

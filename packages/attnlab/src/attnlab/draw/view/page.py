@@ -12,7 +12,7 @@ from markupsafe import escape
 
 from attnlab.core.store import JsonObject, write_text
 from attnlab.display import displayed, plural
-from attnlab.draw.attention.pattern import site_words
+from attnlab.draw.attention.pattern import Pattern, site_words
 from attnlab.draw.attention.recordings import to_drawable, why_unjoined
 from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.view.maps import Drawable, fit_maps

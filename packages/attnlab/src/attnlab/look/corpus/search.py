@@ -176,9 +176,7 @@ class _Search:
         self._model, self._measure, self._heads = model, measure, heads
         self._encode, self._vocabulary, self._longest = encode, vocabulary, longest
         self._state = state
-        self.tally = Tally(
-            len(state["heads"]), state["top"], state["seed"], lowest=state["lowest"]
-        )
+        self.tally = Tally(len(state["heads"]), state["top"], state["seed"], lowest=state["lowest"])
 
     def read(
         self, rows: Iterator[Row], most: int, progress: Callable[[Progress], None] | None

@@ -33,13 +33,18 @@ def blocks_of(question: Question) -> Iterator[Block]:
     at_once = max(1, room // max(1, question.num_queries * num_keys))
     for head in range(0, question.num_heads, at_once):
         heads = slice(head, min(question.num_heads, head + at_once))
-        height = max(1, room // max(1, num_keys * (heads.stop - heads.start)))
-        for row in range(0, question.num_queries, height):
-            rows = slice(row, min(question.num_queries, row + height))
+        for rows in _strips(question.num_queries, num_keys * (heads.stop - heads.start), room):
             seen = question.seen(rows)
             first = min(num_keys, max(0, seen.start))
             some = slice(first, max(first, min(num_keys, seen.stop)))
             yield Block(heads, rows, _narrowed(question, heads, rows, some))
+
+
+def _strips(num_queries: int, width: int, room: int) -> Iterator[slice]:
+    """Yield rows of so many numbers each that fit into a room at once."""
+    height = max(1, room // max(1, width))
+    for row in range(0, num_queries, height):
+        yield slice(row, min(num_queries, row + height))
 
 
 def _room(device: torch.device) -> int:
@@ -74,7 +79,7 @@ def summary_of_weights(
     shape, flat = weights.shape[:-2], weights.reshape(-1, num_queries, num_keys)
     gathered = _Gathered(weights, len(flat), (num_queries, num_keys), tiles, top, offset)
     for head in range(len(flat)):
-        for rows in _strips(slice(0, 1), slice(0, num_queries), num_keys, weights.device):
+        for rows in _strips(num_queries, num_keys, _room(weights.device)):
             block = Block(slice(head, head + 1), rows, slice(0, num_keys))
             some = flat[block.heads, block.queries]
             gathered.take(block, some, some, some.sum(-1).log())

@@ -129,9 +129,7 @@ class _Call:
     def run(self) -> tuple[Tensor, Tensor | None]:
         """Compute it as without us."""
         function = _function(self.name, self.module)
-        return function(
-            self.module, self.query, self.key, self.value, self.mask, **self.options
-        )
+        return function(self.module, self.query, self.key, self.value, self.mask, **self.options)
 
     def own_mask(self) -> Mask:
         """Return its mask, joined with `is_causal` and position biases, as `attend` takes it."""

@@ -31,7 +31,8 @@ class Sequential:
         """Begin with the models' weights.
 
         Args:
-            models: the members, trained in place; `configs` and `noise` (seeds of dropout) likewise.
+            models: the members, trained in place, with their `configs` and `noise`, seeds of
+                dropout.
             loss: of one model on one batch.
         """
         self._models, self._loss, self._noise = models, loss, noise
