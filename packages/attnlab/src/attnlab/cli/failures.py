@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -23,7 +24,16 @@ _NO_MEMORY = re.compile(
 """Torch's messages; on a CPU it has no error class of its own."""
 
 
-_written: ContextVar[tuple[Path, ...]] = ContextVar("the folders that are written", default=())
+@dataclass(frozen=True)
+class Written:
+    """A folder that is being written, and how it is resumed."""
+
+    folder: Path
+    first_file: str
+    command: str
+
+
+_written: ContextVar[tuple[Written, ...]] = ContextVar("the folders that are written", default=())
 
 
 class Terminated(KeyboardInterrupt):
@@ -76,16 +86,27 @@ class Interrupts:
 
 
 @contextmanager
-def writing_to(folder: Path) -> Iterator[None]:
-    """Name the run that is being written, so that `explain` can say how to resume it."""
-    _written.set((folder,))
+def writing_to(
+    folder: Path | None, first_file: str = "config.json", command: str = ""
+) -> Iterator[None]:
+    """Name the folder that is being written, so that `explain` can say how to resume it.
+
+    Args:
+        folder: None if nothing is written.
+        first_file: a file that is there as soon as something can be resumed.
+        command: resumes it; by default `attnlab resume FOLDER`.
+    """
+    if folder is not None:
+        again = command or f"attnlab resume {typed(folder)}"
+        _written.set((Written(folder, first_file, again),))
     yield
     _written.set(())  # after an error `explain` still needs it
 
 
 def name_written(folders: Iterable[Path]) -> None:
     """Name the runs that are being written by other processes, in place of those before."""
-    _written.set(tuple(folders))
+    names = [(folder, "config.json", f"attnlab resume {typed(folder)}") for folder in folders]
+    _written.set(tuple(Written(*name) for name in names))
 
 
 def _resume_hint() -> str:
@@ -93,15 +114,15 @@ def _resume_hint() -> str:
     _written.set(())
     if not unfinished:
         return ""
-    folders = " and ".join(map(str, unfinished))
-    commands = "; ".join(f"attnlab resume {typed(folder)}" for folder in unfinished)
+    folders = " and ".join(str(written.folder) for written in unfinished)
+    commands = "; ".join(written.command for written in unfinished)
     return f"the results so far are in {folders}; to go on: {commands}"
 
 
-def _is_unfinished(folder: Path) -> bool:
+def _is_unfinished(written: Written) -> bool:
     # The rule of `experiments.folder.is_unfinished`, which is slow to import after an interrupt.
-    has_begun = os.path.isfile(folder / "config.json")
-    return has_begun and not os.path.exists(folder / "claims.json")
+    has_begun = os.path.isfile(written.folder / written.first_file)
+    return has_begun and not os.path.exists(written.folder / "claims.json")
 
 
 def explain(error: BaseException) -> int | None:
