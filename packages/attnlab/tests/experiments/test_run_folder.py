@@ -18,7 +18,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, read_claims
 from attnlab.experiments.folder import Finished, FolderTaken, RunFolder, list_runs
 from attnlab.experiments.report import Report, open_run
-from attnlab.parts.linear import use_matrix_path
+from attnlab.parts.linear import matrix_path_in_use, use_matrix_path
 
 TINY = {"steps": 4, "evaluate_every": 2}
 GOOD = Claim("a", "s", "m", "b", True)
@@ -86,7 +86,7 @@ def test_of_two_runs_that_find_the_folder_empty_one_gets_it(tmp_path, monkeypatc
 
 def test_a_config_names_the_threads_and_the_matrix_path(made):
     assert made.config["threads"] == torch.get_num_threads()
-    assert made.config["matrix_path"] == "default"
+    assert made.config["matrix_path"] == matrix_path_in_use()
     with use_matrix_path("onednn"):
         report = attnlab.run("sorting", steps=1)
     assert report.config["matrix_path"] == "onednn"
