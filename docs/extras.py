@@ -25,11 +25,8 @@ FOR = {
     "text": "subword tokens, and texts in Parquet files",
     "hf": "pretrained models: folders, GGUF files, hub ids",
     "optuna": "`attnlab tune`",
-    "ray": "sweeps on a Ray cluster",
-    "tensorboard": "`--log tensorboard`",
-    "mlflow": "`--log mlflow`",
     "notebook": "live pages in JupyterLab and marimo",
-    "all": "everything but clusters, loggers and notebooks",
+    "all": "everything but notebooks",
 }
 FOR_DEVELOPERS = {"test", "slow", "check", "docs", "release", "bench"}
 PACKAGES = {
