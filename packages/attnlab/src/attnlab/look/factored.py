@@ -122,7 +122,7 @@ class FactoredMatrix:
         return values[values.abs().argsort(descending=True, stable=True)]
 
     def copying(self) -> float:
-        """Return how much of its eigenvalues is positive, Σ Re λ / Σ |λ|, from -1 to 1 (Elhage et
+        """Return how much of its eigenvalues is positive, Σ Re λ / Σ abs λ, from -1 to 1 (Elhage et
         al. 2021): near 1 it writes what it reads, near -1 the opposite; NaN of a zero matrix."""
         values = self.eigenvalues()
         return float(values.real.sum() / values.abs().sum())
