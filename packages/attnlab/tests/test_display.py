@@ -278,6 +278,17 @@ def test_a_result_shows_itself_in_a_few_lines_and_in_a_notebook_as_a_small_harml
     assert "tensor(" not in page
 
 
+def test_a_table_is_scrolled_by_keyboard_and_has_no_header_without_words():
+    @displayed
+    class Small:
+        def _card(self):
+            return Card("Small", [], ["", "bound"], [["holds", "at most 1"]])
+
+    page = Small()._repr_html_()
+    assert page.startswith('<div style="overflow-x:auto" tabindex="0">')
+    assert '<td style="text-align:left"></td><th style="text-align:left">bound</th>' in page
+
+
 def test_a_result_without_a_short_form_is_caught():
     class Fat(typing.NamedTuple):
         values: torch.Tensor

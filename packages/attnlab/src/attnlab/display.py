@@ -182,7 +182,7 @@ def _repr_html(self: Any) -> str:
     if card.lines:
         parts.append(f"<pre>{_escaped(chr(10).join(card.lines[:_ROWS]))}</pre>")
         parts.append(_left_out(len(card.lines), _ROWS, "line"))
-    return f'<div style="overflow-x:auto">{"".join(parts)}</div>'
+    return f'<div style="overflow-x:auto" tabindex="0">{"".join(parts)}</div>'  # for the keyboard
 
 
 def _facts_html(facts: Sequence[tuple[str, Any]]) -> str:
@@ -203,6 +203,7 @@ def _table_html(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def _cell(tag: str, text: str, side: str) -> str:
+    tag = tag if text else "td"  # a header without words is none to who hears the page
     return f'<{tag} style="text-align:{side}">{_escaped(text)}</{tag}>'
 
 
