@@ -66,11 +66,7 @@ def why(
     if key is not None and logit is not None:
         raise WrongUsage("--logit is for what a head writes; leave --key out.")
     question = ask(run, words, model_options)
-    result: ScoreTerms | HeadSources
-    if key is None:
-        result = _sources(question, head, query, logit)
-    else:
-        result = _terms(question, head, query, key, against)
+    result = _answer(question, head, query, key, against, logit)
     if out is not None:
         show(result, out=out)
     if as_json:
@@ -82,39 +78,26 @@ def why(
     return 0
 
 
-def _terms(
-    question: "Question", head: str, query: str, key: str, against: str | None
-) -> "ScoreTerms":
-    from attnlab.look.inputs import Call
-    from attnlab.look.score_terms import score_terms
-
-    arguments, options, names = question.passage()
-    return score_terms(
-        question.model,
-        Call(arguments, options, 1),
-        names,
-        head=head,
-        query=_place(query),
-        key=_place(key),
-        against=None if against is None else _place(against),
-    )
-
-
-def _sources(question: "Question", head: str, query: str, logit: str | None) -> "HeadSources":
+def _answer(
+    question: "Question",
+    head: str,
+    query: str,
+    key: str | None,
+    against: str | None,
+    logit: str | None,
+) -> "ScoreTerms | HeadSources":
     from attnlab.look.head_sources import sources_of
     from attnlab.look.inputs import Call
+    from attnlab.look.score_terms import score_terms
     from attnlab.look.target_ids import target_ids
 
     arguments, options, names = question.passage()
-    return sources_of(
-        question.model,
-        Call(arguments, options, 1),
-        names,
-        head=head,
-        query=_place(query),
-        target=logit,
-        target_id=target_ids(logit, question.model),
-    )
+    model, call, at = question.model, Call(arguments, options, 1), _place(query)
+    if key is None:
+        ids = target_ids(logit, model)
+        return sources_of(model, call, names, head=head, query=at, target=logit, target_id=ids)
+    other = None if against is None else _place(against)
+    return score_terms(model, call, names, head=head, query=at, key=_place(key), against=other)
 
 
 def _place(text: str) -> int | str:

@@ -105,13 +105,15 @@ class FactoredMatrix:
 
     def directions(self) -> list[Directions]:
         """Return the singular values of one matrix, largest first: each that stands apart with its
-        vectors, others together with their subspace, and none that is zero within the precision."""
+        vectors, others together with their subspace, and no group that is zero within the
+        precision."""
         left, values, right = self.svd()
         gap = self.precision / _ANGLE * float(values[0])
         apart = (values[:-1] - values[1:] > gap).nonzero().flatten() + 1
         groups = torch.arange(len(values)).tensor_split(apart.cpu())
         found = [Directions(values[group], left[:, group], right[:, group]) for group in groups]
-        return [group for group in found if float(group.values[0]) > gap]
+        least = self.precision * float(values[0])
+        return [group for group in found if float(group.values[0]) > least]
 
     def eigenvalues(self) -> Tensor:
         """Return the eigenvalues of a square matrix that are not zero, complex (rank,), largest

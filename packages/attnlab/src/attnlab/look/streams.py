@@ -61,7 +61,7 @@ def streams_of(model: nn.Module, part: str) -> Streams:
     lacking = wanted - set(site_names(model))
     if lacking:
         kind = type(foreign_of(model)).__name__
-        raise CouldNotRun(f"scores of this {kind} cannot be decomposed: no site {min(lacking)}.")
+        raise CouldNotRun(f"queries and keys of this {kind} are not seen: no site {min(lacking)}.")
     return Streams(query, key)
 
 
