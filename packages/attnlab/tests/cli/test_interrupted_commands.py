@@ -34,7 +34,7 @@ class Undisturbed(NamedTuple):
     writes: list[str]
 
 
-@pytest.fixture(scope="module", params=sampled(COMMANDS, ["population", "search"]))
+@pytest.fixture(scope="module", params=sampled(COMMANDS, ["population", "sweep"]))
 def whole(request, tmp_path_factory):
     """A command of each kind that nothing disturbed, in a folder with what it reads."""
     if request.param == "tune":
