@@ -88,7 +88,11 @@ def test_a_class_is_graded_and_its_tables_add_up(home):
     for table, column in (("moodle.csv", "Grade"), ("canvas.csv", "Grades")):
         exported = rows_of(grades / table)
         exported.pop("Points Possible", None)
-        assert {student: row[column] for student, row in exported.items()} == points
+        assert {student: row[column] for student, row in exported.items()} == {
+            **points,
+            "eve": "",  # waits for a review
+            "gil": "",  # a broken zip
+        }
 
     full = {name: rows["carla"][name] for name in exercises[1:]}
     full["softmax"] = rows["ada"]["softmax"]

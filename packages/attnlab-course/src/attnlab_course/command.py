@@ -187,16 +187,23 @@ def watch(name: str = "", /, *, where: Where = HERE) -> int:
 
 @course.command
 def hint(name: str, /, *, where: Where = HERE) -> int:
-    """Show the next hint of an exercise, and those before it.
+    """Show the next hint of an exercise, and those before it; first of the mistake that was found.
 
     Parameters
     ----------
     name
         The exercise.
     """
+    from attnlab_course.feedback import mistake_lines
+
     workspace, exercise = where.workspace(), where.exercise(name)
-    hints = exercise.parts.hints
-    seen = _state(workspace, name).hints
+    hints, state = exercise.parts.hints, _state(workspace, name)
+    if state.mistake:
+        for line in mistake_lines(exercise, state.mistake):
+            say(line)
+        workspace.record("hint", exercise=name, mistake=state.mistake)
+        return 0
+    seen = state.hints
     number = min(seen + 1, len(hints))
     for place, words in enumerate(hints[:number], 1):
         say(f"{place} of {len(hints)}  {words}", is_quiet=place < number)
@@ -335,7 +342,7 @@ def _tell(exercise: "CourseExercise", outcome: "Outcome", workspace: "Workspace"
     elif (
         not outcome.passed
         and not outcome.is_blank
-        and _state(workspace, name).hints < len(exercise.parts.hints)
+        and (outcome.mistake or _state(workspace, name).hints < len(exercise.parts.hints))
     ):
         say(f"  a hint: attnlab course hint {name}", is_quiet=True)
 

@@ -6,7 +6,7 @@ course; the others become the student's file and notebook, where each region bet
 """
 
 import ast
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +80,7 @@ class Case:
         words: what is special about this case, for the student.
         tolerance: how far an answer may be off, absolutely and relatively.
         raises: names of exceptions, one of which must be raised; then there is no answer.
+        beside: whether it is asked for its check's relation alone; no answer to it is wrong.
     """
 
     call: str
@@ -97,6 +98,7 @@ class Case:
     words: str = ""
     tolerance: float = 1e-6
     raises: tuple[str, ...] = ()
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,9 @@ class Check:
         graded: whether an instructor's own exercise holds it back for the grading. Those of the
             course are checked in full, so that a learner without a grader misses nothing.
         side: whether an answer that computes nothing could pass it; it then counts only where the
-            first check passes too. Checks of untouched inputs and raised errors always are.
+            one of results before it passes. Those of untouched inputs and raised errors always are.
+        relation: says whether answers to its cases are related as right ones are, whatever their
+            values. Where the first check fails, that is enough. None if the values are all it asks.
     """
 
     name: str
@@ -120,6 +124,7 @@ class Check:
     points: int = 1
     graded: bool = False
     side: bool = False
+    relation: Callable[[Sequence[Case], Sequence[Any]], bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,8 @@ class Exercise:
         banned: names that must not be used, since they are what is to be written.
         picture: draws the statement's picture, from the solution's names; None without one.
         rubric: for texts, what each of the points is for.
+        whole: whether an answer is one idea, right or wrong, so that a mistake costs every check
+            that fails by it, and not one alone.
     """
 
     title: str
@@ -180,6 +187,7 @@ class Exercise:
     banned: tuple[str, ...] = ()
     picture: Callable[[Names], Any] | None = None
     rubric: tuple[str, ...] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The lines of a check for the student: what passes, the smallest failing case, the mistake."""
 
 import ast
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,8 @@ from attnlab.errors import present
 from attnlab_course.cells import solution_text
 from attnlab_course.compare import show
 from attnlab_course.exercise import Case, CourseExercise, Given
-from attnlab_course.judge import CheckResult, Outcome
+from attnlab_course.judge import CheckResult, Outcome, passed_words
+from attnlab_course.mistakes import with_mistake
 
 _INDENT = " " * 4
 _MOST_PRINTED = 8  # lines
@@ -25,9 +27,7 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
     if outcome.is_blank:
         words = f"{total} {plural(total, 'check')} will look at it"
         return [f"{name}: nothing is written yet; {words}", *waiting]
-    passed = sum(result.passed for result in outcome.checks)
-    verb = "passes" if total == 1 else "pass"
-    lines = [f"{name}: {passed} of {total} {plural(total, 'check')} {verb}"]
+    lines = [f"{name}: {passed_words(result.failure for result in outcome.checks)}"]
     width = max((len(result.check.name) for result in outcome.checks), default=0)
     shown = shown_failure(outcome)
     for result in outcome.checks:
@@ -42,12 +42,12 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
 def _mark(result: CheckResult) -> str:
     if result.passed:
         return "✓"
-    return "–" if result.is_pending else "✗"
+    return "–" if result.is_open else "✗"
 
 
 def check_words(result: CheckResult) -> str:
-    """Return what a check asks; of one that was not judged, also when it counts."""
-    if result.failure is not None and result.is_pending:
+    """Return what a check asks; of one that says nothing against the answer, also why."""
+    if result.failure is not None and result.is_open:
         return f"{result.check.words} ({result.failure.words})"
     return result.check.words
 
@@ -58,9 +58,21 @@ def _indented(lines: Iterable[str]) -> list[str]:
 
 def shown_failure(outcome: Outcome) -> CheckResult | None:
     """Return the check whose failed case is shown: of wrong parameters, else the first."""
-    failed = [result for result in outcome.checks if not result.passed and not result.is_pending]
+    failed = [result for result in outcome.checks if not result.passed and not result.is_open]
     failed.sort(key=lambda result: present(result.case).answer != "parameters")
     return next(iter(failed), None)
+
+
+def mistake_lines(exercise: CourseExercise, name: str) -> list[str]:
+    """Return the hint of a known mistake: what it is, and the lines of a program that makes it."""
+    mistake = exercise.mistake(name)
+    right = solution_text(exercise.source).splitlines()
+    wrong = [line for line in with_mistake(exercise, mistake).splitlines() if line not in right]
+    lines = [f"→ {mistake.says}"]
+    if wrong:
+        lines.append("your answers are those of a program that reads:")
+        lines += _indented(textwrap.dedent("\n".join(map(str.rstrip, wrong))).splitlines())
+    return lines
 
 
 def call_lines(exercise: CourseExercise, case: Case) -> list[str]:

@@ -64,6 +64,7 @@ def grade(
     from attnlab_course.grading.gradebook import make_gradebook, read_course
     from attnlab_course.grading.pages import write_pages
     from attnlab_course.grading.results import class_results, write_class_results
+    from attnlab_course.grading.roster import name_students
     from attnlab_course.grading.similarity import find_alike
     from attnlab_course.grading.submissions import entries_passed_over, read_class
     from attnlab_course.sandbox.jail import probe
@@ -81,6 +82,7 @@ def grade(
         )
     jail = probe()
     handed_in = read_class(submissions, settings.exercises)
+    name_students(handed_in, settings.students)
     command = f"attnlab grade {typed(submissions)} -o {typed(out)}"
     if course is not None:
         command += f" --course {typed(course)}"
@@ -124,22 +126,17 @@ def _names_to_repeat(exercise: list[str] | None, known: list[str], *, again: boo
 
 
 def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
-    rows = []
-    for row in book.rows:
-        notes = [*row.private, *row.submission.problems]
-        for state, count in _states([row]).items():
-            notes.append(f"{state}: {count}")
-        rows.append([row.student, f"{row.points:g}", "; ".join(notes)[:100]])
-    show_table(["student", f"points of {book.of:g}", ""], rows)
+    show_table(["student", f"points of {book.of:g}", ""], [_cells(book, row) for row in book.rows])
     for words, names in (
-        ("handed in, not on the list of students", book.unlisted),
+        ("refused, as they are not on the list of students", book.unlisted),
         ("on the list of students, nothing handed in", book.absent),
-        ("passed over, as they are no submissions", book.passed_over),
+        ("refused, as they are no submissions", book.passed_over),
     ):
         if names:
             say(f"{words}: {', '.join(names)}")
     read = book.handed_in - len(book.refused)
     say(f"{book.handed_in} handed in: {read} read, {len(book.refused)} refused")
+    note("a ? means that there is no grade yet: its cell in canvas.csv and moodle.csv is empty.")
     if book.is_by_students_clock:
         note("days late are by each student's own clock.")
     states = _states(book.rows)
@@ -155,6 +152,16 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
     say(f"class    {out / 'class.html'}")
     say(f"tables   {out / 'grades.csv'}, canvas.csv, moodle.csv, checks.csv", is_quiet=True)
     say(f"reports  {out / 'students'}", is_quiet=True)
+
+
+def _cells(book: "Gradebook", row: "Row") -> list[str]:
+    """Return a student's name, points and notes; a ? marks points that no gradebook gets yet."""
+    from attnlab_course.grading.submissions import inert
+
+    notes = [*row.private, *row.submission.problems]
+    notes += [f"{state}: {count}" for state, count in _states([row]).items()]
+    mark = "?" if book.points(row) is None else ""
+    return [row.student, f"{row.points:g}{mark}", inert("; ".join(notes), 100)]
 
 
 def _states(rows: "Iterable[Row]") -> dict[str, int]:

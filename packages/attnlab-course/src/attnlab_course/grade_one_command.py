@@ -12,7 +12,10 @@ from attnlab.cli.terminal import complain, print_json
 from attnlab.core.store import write_json
 from attnlab.errors import AttnlabError
 
-_STATUSES = {"refused": 1}  # of a result by its state; a failure has that of its error
+_STATUSES = {
+    "refused": 1,
+    "unlisted": 1,
+}  # of a result by its state; a failure has that of its error
 
 
 def grade_one(
@@ -29,8 +32,9 @@ def grade_one(
     """Grade one submission: one result as JSON, and nothing kept; for the workers of a queue.
 
     The sandbox, the questions and the points are those of `attnlab grade`. The exit status says
-    what to do: 0, graded; 1, refused, since nothing in it can be read; 2, the call is wrong; 3, it
-    could not be graded now, so put it back. With each of them there is a result, which says why.
+    what to do: 0, graded; 1, refused, since nothing in it can be read or its student is not on the
+    list; 2, the call is wrong; 3, it could not be graded now, so put it back. With each of them
+    there is a result, which says why.
 
     Parameters
     ----------

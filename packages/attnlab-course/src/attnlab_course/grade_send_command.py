@@ -46,6 +46,7 @@ def grade_send(
             f"sending grades needs {error.name}: pip install 'attnlab-course[lti]'"
         ) from None
     from attnlab_course.grading.passback import match_users, read_results, send_scores
+    from attnlab_course.grading.submissions import inert
 
     settings = read_platform(platform)
     results = read_results(grades)
@@ -67,7 +68,7 @@ def grade_send(
         rows = []
         for student, (outcome, words) in sending.outcomes.items():
             if outcome in listed:
-                rows.append((student, _named(outcome, is_trial=dry_run), words[:200]))
+                rows.append((student, _named(outcome, is_trial=dry_run), inert(words)))
         if rows:
             show_table(["student", "", ""], rows)
         parts = [f"{count} {_named(name, is_trial=dry_run)}" for name, count in counts.items()]

@@ -1,9 +1,10 @@
 """Judge a program's answers: compare every case, sum up each check, name the mistake."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from attnlab.display import plural
 from attnlab_course.cases import Questions
 from attnlab_course.compare import difference, leave_out, read_answer, show
 from attnlab_course.exercise import Case, Check, Failure, Mistake
@@ -13,9 +14,32 @@ from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_here
 PENDING = "pending"
 """The kind of failure of a check that was not judged yet."""
 
+FOLLOWS = "follows"
+"""The kind of failure of a check that fails by a mistake alone that another check counts."""
+
+OPEN = {
+    PENDING: "it counts once a check of results before it passes",
+    FOLLOWS: "it fails by the same mistake alone, and costs nothing more",
+}
+
 _UNWRITTEN = {"NotImplementedError", "Missing"}
 _CANNOT_TELL = ("Missing", "CannotTell")
 """Errors of a file of adapters that lacks a name, and of an adapter that does not reach a case."""
+
+
+def costs_points(failure: Failure | None) -> bool:
+    """Whether a check is failed, and not by a mistake alone that another check counts."""
+    return failure is not None and failure.kind != FOLLOWS
+
+
+def passed_words(failures: Iterable[Failure | None]) -> str:
+    """Say how many checks pass, and how many more would but for the same mistake."""
+    failures = list(failures)
+    total, passed = len(failures), failures.count(None)
+    more = sum(not costs_points(failure) for failure in failures) - passed
+    verb = "passes" if total == 1 else "pass"
+    words = f"{passed} of {total} {plural(total, 'check')} {verb}"
+    return f"{words}, {more} more but for the same mistake" if more else words
 
 
 @dataclass(frozen=True)
@@ -42,9 +66,14 @@ class CheckResult:
         return self.failure is None
 
     @property
-    def is_pending(self) -> bool:
-        """Whether it was not judged, since it counts only once the first check passes."""
-        return self.failure is not None and self.failure.kind == PENDING
+    def is_open(self) -> bool:
+        """Whether it says nothing against the answer: it is not judged yet, or it follows."""
+        return self.failure is not None and self.failure.kind in OPEN
+
+    @property
+    def points(self) -> int:
+        """Its points, where it passes or follows from a mistake that another check counts."""
+        return 0 if costs_points(self.failure) else self.check.points
 
 
 @dataclass(frozen=True)
@@ -81,8 +110,8 @@ class Outcome:
 
     @property
     def points(self) -> int:
-        """The points of the checks that are passed."""
-        return sum(result.check.points for result in self.checks if result.passed)
+        """The points of all checks together."""
+        return sum(result.points for result in self.checks)
 
 
 def judge(questions: Questions, reply: Reply, *, skip_missing: bool = False) -> Outcome:
@@ -104,14 +133,15 @@ def judge(questions: Questions, reply: Reply, *, skip_missing: bool = False) -> 
     if problem:
         return Outcome(exercise.name, broken=problem, waiting=waiting)
     failures = list(map(_judge_case, questions.flat, answers))
-    results = list(_judge_checks(questions, answers, failures))
+    results = _judge_checks(questions, answers, failures)
     errors = {answer.error for answer in answers}
     is_blank = "NotImplementedError" in errors and errors <= _UNWRITTEN
     mistake = None
     if any(failures) and not is_blank:
-        mistake = _mistake_by_judge(results)
-        if mistake is None:
-            mistake = find_mistake(questions, answers, failures, skip_missing=skip_missing)
+        found, explained = find_mistake(questions, answers, failures, skip_missing=skip_missing)
+        mistake = _mistake_by_judge(results) or found
+        if mistake == found and not exercise.parts.whole:
+            _count_once(results, explained)
     named = exercise.mistake(mistake) if mistake is not None else None
     return Outcome(exercise.name, tuple(results), named, None, waiting, is_blank)
 
@@ -122,6 +152,21 @@ def _mistake_by_judge(results: Iterable[CheckResult]) -> str | None:
     return next((failure.mistake for failure in failures if failure.mistake is not None), None)
 
 
+def _count_once(results: list[CheckResult], explained: Sequence[int]) -> None:
+    """Let a mistake cost one check: of those that fail by it alone, the one with most points."""
+    for number in explained:
+        if results[number].is_open:  # all is right in it but for the mistake
+            results[number] = CheckResult(results[number].check)
+    failed = [number for number in explained if not results[number].passed]
+    failed.sort(key=lambda number: -results[number].check.points)
+    for number in failed[1:]:
+        results[number] = replace(results[number], failure=_open_failure(FOLLOWS))
+
+
+def _open_failure(kind: str) -> Failure:
+    return Failure(OPEN[kind], kind=kind)
+
+
 def check_here(questions: Questions, source: str) -> Outcome:
     """Check a program by running it in this process; it must be the course's own."""
     return judge(questions, ask_here(source, "answer.py", questions.encoded))
@@ -129,6 +174,8 @@ def check_here(questions: Questions, source: str) -> Outcome:
 
 def _judge_case(case: Case, answer: CaseAnswer) -> Failure | None:
     """Say what is wrong with an answer; None where it is right."""
+    if case.beside:
+        return None
     if answer.error:
         if answer.error in case.raises:
             return None
@@ -143,27 +190,41 @@ def _judge_case(case: Case, answer: CaseAnswer) -> Failure | None:
 
 def _judge_checks(
     questions: Questions, answers: Sequence[CaseAnswer], failures: Sequence[Failure | None]
-) -> Iterator[CheckResult]:
-    """Yield each check's result.
+) -> list[CheckResult]:
+    """Return each check's result.
 
-    A side check, which an answer that computes nothing could pass, counts only where the first
-    check passes.
+    Where the first check fails, a relation is enough for those that have one. A side check, which
+    an answer that computes nothing could pass, counts only where one of results before passes.
     """
-    first: CheckResult | None = None
+    results: list[CheckResult] = []
+    computes = False
     groups = zip(questions.checks, questions.cases, questions.numbers, strict=True)
     for check, cases, numbers in groups:
         wrong = next((number for number in numbers if failures[number] is not None), None)
         result = CheckResult(check)
-        if wrong is not None:
+        is_lenient = bool(results) and not results[0].passed
+        if wrong is not None and not (is_lenient and _is_related(check, cases, answers, numbers)):
             case, answer = questions.flat[wrong], answers[wrong]
             value = read_answer(answer.value)
             result = CheckResult(check, failures[wrong], case, value, answer.printed)
-        first = first or result
         is_side = check.side or all(case.answer == "inputs" or case.raises for case in cases)
-        if result.passed and is_side and not first.passed:
-            words = f"it counts once {first.check.name!r} passes"
-            result = CheckResult(check, Failure(words, kind=PENDING), cases[0])
-        yield result
+        if result.passed and is_side and not computes:
+            result = CheckResult(check, _open_failure(PENDING), cases[0])
+        has_results = any(case.answer in ("result", "value") for case in cases)
+        computes = computes or (result.passed and not is_side and has_results)
+        results.append(result)
+    return results
+
+
+def _is_related(
+    check: Check, cases: Sequence[Case], answers: Sequence[CaseAnswer], numbers: range
+) -> bool:
+    """Are the answers to a check's cases related as right ones are?"""
+    try:
+        values = [read_answer(answers[number].value) for number in numbers]
+        return check.relation is not None and check.relation(cases, values)
+    except Exception:  # they are not in the requested format
+        return False
 
 
 def _without_missing(
@@ -172,10 +233,10 @@ def _without_missing(
     """Return the cases that an adapter could answer, without the parts that are missing."""
     checks, cases, encoded, answered = [], [], [], []
     for check, numbers in zip(questions.checks, questions.numbers, strict=True):
-        remaining = []
+        remaining: list[Case] = []
         for number in numbers:
             case = _answered_case(questions.flat[number], answers[number])
-            if case is not None:
+            if case is not None and (remaining or not case.beside):
                 remaining.append(case)
                 encoded.append(questions.encoded[number])
                 answered.append(answers[number])

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,10 @@ def find_mistake(
     failures: Sequence[Failure | None],
     *,
     skip_missing: bool,
-) -> str | None:
-    """Return the name of the mistake behind a wrong answer; None where none is known.
+) -> tuple[str | None, list[int]]:
+    """Return the mistake behind a wrong answer, None where none is known, and what it explains.
+
+    These are the numbers of the checks of which it gives every answer.
 
     It is the mistake that gives the program's answer in every case. Where there is none, the
     program is wrong in another way too: then it is the one that gives the answers of the first
@@ -64,13 +67,15 @@ def find_mistake(
         skip_missing: whether a part that is None is left out of the comparison.
     """
     values = list(map(_comparable, answers))
+    explains = partial(_explains, questions, values, skip_missing=skip_missing)
     for numbers in _attempts(questions, values, failures):
         for mistake in questions.exercise.parts.mistakes:
             for spelling in mistake.spellings:
                 source = with_mistake(questions.exercise, spelling)
-                if _explains(questions, source, values, numbers, skip_missing=skip_missing):
-                    return mistake.name
-    return None
+                if explains(source, numbers):
+                    groups = enumerate(questions.numbers)
+                    return mistake.name, [n for n, group in groups if explains(source, group)]
+    return None, []
 
 
 def _attempts(
@@ -89,8 +94,8 @@ def _attempts(
 
 def _explains(
     questions: Questions,
-    source: str,
     values: Sequence[Any],
+    source: str,
     numbers: Iterable[int],
     *,
     skip_missing: bool,
@@ -127,12 +132,15 @@ def _is_telling(value: Any) -> bool:
 
 
 def _agree(case: Case, one: Any, other: Any) -> bool:
-    """Whether two answers are the same; answers that a judge accepts may differ by chance."""
+    """Whether two answers are the same, or a judge says the same of them: they may be drawn."""
     if is_same(one, other, case.tolerance):
         return True
     if case.judge is None:
         return False
-    return ask_judge(case, one) is None and ask_judge(case, other) is None
+    mine, theirs = ask_judge(case, one), ask_judge(case, other)
+    if mine is None or theirs is None:
+        return mine is theirs
+    return mine.mistake is not None and mine.mistake == theirs.mistake
 
 
 def _comparable(answer: CaseAnswer) -> Any:

@@ -161,6 +161,6 @@ def _why(outcome: Outcome) -> str:
         return outcome.broken
     words = []
     for result in outcome.checks:
-        if result.failure is not None and not result.is_pending:
+        if result.failure is not None and not result.is_open:
             words.append(f"{result.check.name}: {result.failure.words}")
     return "; ".join(words)

@@ -39,7 +39,8 @@ _PATIENCE = 10.0  # seconds; a check beside `watch` writes a line, and is done
 class State:
     """The progress on an exercise: checks made, hints seen, the last check's result.
 
-    `passed` is whether all checks that were run passed, `waiting` how many were not run.
+    `passed` is whether all checks that were run passed, `waiting` how many were not run, `mistake`
+    the known one that the last check found, until a hint told of it.
     """
 
     tries: int = 0
@@ -47,6 +48,7 @@ class State:
     passed: bool = False
     waiting: int = 0
     seen_solution: bool = False
+    mistake: str = ""
 
     @property
     def solved(self) -> bool:
@@ -182,10 +184,13 @@ class Workspace:
             if kind == "check":
                 passed = event.get("done") is True
                 waiting = int(event.get("waiting", 0))
-                state = replace(state, tries=state.tries + 1, passed=passed, waiting=waiting)
+                mistake = str(event.get("mistake") or "")
+                tries = state.tries + 1
+                state = replace(state, tries=tries, passed=passed, waiting=waiting, mistake=mistake)
             elif kind == "hint":
                 number = int(event.get("number", 0))
-                state = replace(state, hints=max(state.hints, number))
+                mistake = "" if "mistake" in event else state.mistake
+                state = replace(state, hints=max(state.hints, number), mistake=mistake)
             elif kind == "solution":
                 state = replace(state, seen_solution=True)
             elif kind != "start":

@@ -34,6 +34,43 @@ def run(capsys, *arguments):
     return status, *capsys.readouterr()
 
 
+<<<<<<< HEAD
+=======
+def test_from_the_first_start_to_the_file_to_hand_in(capsys, tmp_path):
+    assert run(capsys, "start", "attention")[0] == 0
+    answer = tmp_path / "course" / "attention.py"
+    status, out, _ = run(capsys, "check", "attention")
+    assert status == 1
+    assert "attention: nothing is written yet" in out
+    answer.write_text(WRONG)
+    status, out, _ = run(capsys, "check")
+    assert status == 1
+    assert "→ " + find_exercise("attention").mistake("no scaling").says in out
+    assert "a hint: attnlab course hint attention" in out
+    status, out, _ = run(capsys, "check", "attention", "--json")
+    (told,) = json.loads(out)
+    assert status == 1
+    assert told["mistakes"].keys() == {"no scaling"}
+    assert told["checks"]["values"] is False
+    out = run(capsys, "hint", "attention")[1]
+    assert "→ " + find_exercise("attention").mistake("no scaling").says in out
+    assert "reads:\n    scores = query @ key.transpose(-2, -1)\n" in out
+    assert "1 of " in run(capsys, "hint", "attention")[1]
+    answer.write_text(solution_text(find_exercise("attention").source))
+    status, out, _ = run(capsys, "check", "attention")
+    assert status == 0
+    assert "attention: 8 of 8 checks pass" in out
+    assert "def attention(" in run(capsys, "solution", "attention")[1]
+    out = run(capsys, "progress")[1]
+    assert "solved" in out
+    assert f"1 of {len(exercise_names())} solved" in out
+    status, out, _ = run(capsys, "submit", "Ada Lovelace")
+    assert (status, out) == (0, "Ada-Lovelace.zip: attention\n")
+    with zipfile.ZipFile("Ada-Lovelace.zip") as archive:
+        assert sorted(archive.namelist()) == ["log.jsonl", "manifest.json", "work/attention.py"]
+
+
+>>>>>>> 3b72c23 (Grading: a slip costs one check; one rule for what waits; who is not on the list is apart; one name; hints of the mistake)
 def test_the_list_has_every_exercise_once(capsys):
     status, out, _ = run(capsys, "list", "--json")
     assert status == 0
@@ -112,7 +149,7 @@ def test_watching_checks_each_time_the_file_is_saved_until_ctrl_c(tmp_path, caps
     assert "nothing is written yet" in watching.stdout.readline()
     answer.write_text(WRONG)
     heard = [watching.stdout.readline() for _ in range(3)]
-    assert "1 of 8 checks pass" in "".join(heard)
+    assert "5 of 8 checks pass" in "".join(heard)
     watching.send_signal(signal.SIGINT)
     assert watching.wait() == 130
     watching.stdout.close()

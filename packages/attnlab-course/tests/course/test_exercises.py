@@ -15,7 +15,8 @@ from attnlab_course.cells import (
     with_line,
 )
 from attnlab_course.exercise import CourseExercise, Mistake
-from attnlab_course.judge import check_here
+from attnlab_course.judge import check_here, judge
+from attnlab_course.mistakes import ask_reference, with_mistake
 from attnlab_course.verify import verify_exercise
 from tests.sampling import sampled
 
@@ -95,6 +96,24 @@ def test_what_only_a_student_meets_is_found(monkeypatch):
     assert any("the solution in the notebook fails" in words for words in problems)
     assert any("as a student: the mistake" in words for words in problems)
     assert not any(words.startswith("seed 0") for words in problems)
+
+
+@pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # a mistake, no error
+@pytest.mark.parametrize("name", ["softmax", "attention", "multi_head", "layer_norm", "tokenizer"])
+def test_a_slip_fails_one_check_and_costs_less_than_half_of_the_points(name, monkeypatch):
+    """Without the rule that counts it once, the same slips fail several checks."""
+    exercise, questions = find_exercise(name), questions_of(name)
+
+    def failed_by(mistake):
+        outcome = judge(questions, ask_reference(questions, with_mistake(exercise, mistake)))
+        return [each for each in outcome.checks if not each.passed and not each.is_open], outcome
+
+    for mistake in exercise.parts.mistakes:
+        failed, outcome = failed_by(mistake)
+        assert len(failed) == 1, mistake.name
+        assert exercise.points / 2 < outcome.points < exercise.points
+    monkeypatch.setattr("attnlab_course.judge._count_once", lambda *_: None)
+    assert max(len(failed_by(mistake)[0]) for mistake in exercise.parts.mistakes) > 2
 
 
 def test_a_mistake_that_the_given_parts_undo_is_found(monkeypatch):

@@ -66,7 +66,7 @@ def test_the_tables_have_a_row_for_each_student_and_the_forms_of_their_systems(b
     write_exports(book, tmp_path)
     grades = rows_of(tmp_path / "grades.csv")
     assert grades[0][:4] == ["student", "double", "why", "points"]
-    assert [row[0] for row in grades[1:]] == [row.student for row in book.rows]
+    assert [(row[0], row[-1]) for row in grades[1:]] == [("alice", "graded"), ("hal", "absent")]
     assert grades[1][:5] == ["alice", "4", "0", "4", "6"]
     canvas = rows_of(tmp_path / "canvas.csv")
     assert canvas[0] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "Grades"]
@@ -74,14 +74,40 @@ def test_the_tables_have_a_row_for_each_student_and_the_forms_of_their_systems(b
     assert canvas[2] == ["Alice A.", "7", "", "", "", "4"]
     moodle = rows_of(tmp_path / "moodle.csv")
     assert moodle[1][:5] == ["Participant 1", "Alice A.", "a@b.c", "4", "6"]
+    assert len(grades) == len(moodle) == len(canvas) - 1 == 3
+
+
+def test_who_is_not_on_the_list_is_in_a_table_apart_and_in_no_gradebook(book, tmp_path):
+    write_exports(book, tmp_path)
+    apart = rows_of(tmp_path / "unlisted.csv")
+    assert apart[0] == rows_of(tmp_path / "grades.csv")[0]
+    assert [row[0] for row in apart[1:]] == ["bob", "carl", "dora", "emil", "fay", "gus"]
+    assert {row[-1] for row in apart[1:]} == {"unlisted"}
+    assert len(book.refused) == 6
+    assert book.handed_in == 7
+    everyone = replace(book, unlisted=())
+    write_exports(everyone, tmp_path)
+    assert not (tmp_path / "unlisted.csv").exists()
+    moodle = rows_of(tmp_path / "moodle.csv")
+    assert len(moodle) == len(rows_of(tmp_path / "canvas.csv")) - 1 == 9
     assert "The number is squared, not doubled" in moodle[2][5]
-    assert len(grades) == len(moodle) == len(canvas) - 1 == 9
+
+
+def test_what_waits_or_cannot_be_read_has_no_points_in_any_gradebook(book, tmp_path):
+    """A text waits for its points; of a broken zip nothing is known. Who is absent gets 0."""
+    broken = replace(book.rows[1], submission=Submission("bob", problems=["it is no zip"]))
+    rows = (book.rows[0], broken, *book.rows[2:])
+    write_exports(replace(book, unlisted=(), rows=rows), tmp_path)
+    points = {"Alice A.": "4", "bob": "", "carl": "0", "gus": "", "hal": "0"}
+    for file, name, column in (("canvas.csv", 0, -1), ("moodle.csv", 1, 3)):
+        found = {row[name]: row[column] for row in rows_of(tmp_path / file)}
+        assert points.items() <= found.items()
 
 
 def test_the_checks_table_counts_who_passes_and_which_mistake_is_named(book):
     assert list(check_shares(book)) == [
         ("double", "check passed", "numbers", 1, 6, 1 / 6),
-        ("double", "check passed", "large", 1, 6, 1 / 6),
+        ("double", "check passed", "large", 2, 6, 2 / 6),
         ("double", "mistake named", "square", 1, 6, 1 / 6),
     ]
 
@@ -113,7 +139,7 @@ def test_who_is_not_on_the_list_and_who_handed_in_nothing_is_told(book):
     assert book.unlisted == ("bob", "carl", "dora", "emil", "fay", "gus")
     assert book.absent == ("hal",)
     page = render_class(replace(book, passed_over=("notes.pdf",)), [])
-    assert "Handed in, not on the list of students: bob, carl, dora" in page
+    assert "Not on the list of students, so in no gradebook: bob, carl, dora" in page
     assert "On the list of students, nothing handed in: hal." in page
     assert "Passed over, as they are no submissions: notes.pdf." in page
     assert "clock" not in page

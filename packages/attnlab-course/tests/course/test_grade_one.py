@@ -84,13 +84,13 @@ def test_each_result_is_the_one_of_the_class_and_nothing_is_kept(room, capsys):
     assert states == {
         "alice": (0, "waits"),
         "bob": (0, "graded"),
-        "carla": (0, "graded"),
-        "dora": (0, "graded"),
-        "eve": (0, "graded"),
-        "finn": (1, "refused"),
-        "gil": (1, "refused"),
-        "hugo": (0, "graded"),
-        "ida": (1, "refused"),
+        "carla": (1, "unlisted"),
+        "dora": (1, "unlisted"),
+        "eve": (1, "unlisted"),
+        "finn": (1, "unlisted"),
+        "gil": (1, "unlisted"),
+        "hugo": (1, "unlisted"),
+        "ida": (1, "unlisted"),
     }
     assert [result["state"] for result in of_class.values()] == ["absent"]  # zoe
     assert state_of(room) == before
@@ -98,6 +98,20 @@ def test_each_result_is_the_one_of_the_class_and_nothing_is_kept(room, capsys):
 
 def state_of(folder):
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_worker_without_the_list_finds_what_the_instructor_filled_in(room, capsys):
+    """The sheet has the student's name, and the file the one that a file can have."""
+    (room / "class" / "Ada-Lovelace_double.py").write_text(MULTIPLIES)
+    (room / "students.csv").write_text("student\nAda Lovelace\n")
+    graded_class(room, capsys)
+    sheet = room / "grades" / "reviews.csv"
+    row = next(line for line in sheet.read_text().splitlines() if "Ada Lovelace" in line)
+    sheet.write_text(sheet.read_text().replace(row, row.replace('"",', '"accept",', 1)))
+    text = (room / "course.toml").read_text()
+    (room / "course.toml").write_text(text.replace('students = "students.csv"\n', ""))
+    result = result_of(room, capsys, room / "class" / "Ada-Lovelace_double.py")[1]
+    assert (result["state"], result["points"]) == ("graded", 4)
 
 
 def test_the_questions_are_drawn_with_the_seed_of_the_class(room, capsys, monkeypatch):
@@ -133,7 +147,7 @@ def test_a_file_with_the_name_of_a_key_is_graded_under_the_name_of_its_student(r
     (room / "8f3a").write_bytes(CLASS["bob.zip"])
     assert result_of(room, capsys, room / "8f3a", name="bob.zip")[1]["student"] == "bob"
     status, result = result_of(room, capsys, room / "8f3a")
-    assert (status, result["state"]) == (1, "refused")
+    assert (status, result["state"]) == (1, "unlisted")
 
 
 def test_the_time_of_the_one_who_received_it_counts(room, capsys):
@@ -149,7 +163,7 @@ def test_the_logs_of_several_students_in_one_zip_are_refused(room, capsys):
     graded_class(room, capsys)
     (room / "two.zip").write_bytes(zip_of({"ann.json": LOG, "ben.json": LOG}))
     status, result = result_of(room, capsys, room / "two.zip")
-    assert (status, result["state"], result["student"]) == (1, "refused", "two")
+    assert (status, result["state"], result["student"]) == (1, "unlisted", "two")
     assert "it holds the submissions of several students: ann, ben" in result["problems"]
 
 

@@ -371,3 +371,20 @@ def test_a_lone_program_is_not_taken_for_a_student_of_the_folders_name(tmp_path,
     assert "does not say whose it is: name it STUDENT_double.py" in found["double"].problems[0]
     assert list(found["double"].answers) == ["double"]  # and nothing is lost
     assert entries_passed_over(place, exercises) == ["readme.txt"]
+
+
+def test_of_two_submissions_of_a_student_the_later_one_counts_and_is_late(tmp_path):
+    """A browser numbers the second; the earlier one keeps what the later one lacks."""
+    place = tmp_path / "class"
+    place.mkdir()
+    known = exercises_in(tmp_path / "own")
+    for name, works, created in (
+        ("ada.zip", {"double.py": SQUARE, "why.txt": "so"}, "2026-11-20T10:00:00+00:00"),
+        ("ada (1).zip", {"double.py": GOOD}, "2026-12-02T10:00:00+00:00"),
+    ):
+        (place / name).write_bytes(handed_in(works, created=created))
+    (ada,) = read_class(place, known)
+    assert (ada.student, ada.created[:10]) == ("ada", "2026-12-02")
+    assert ada.answers["double"].source == GOOD
+    assert ada.answers["why"].source == "so"
+    assert "double is answered twice: work/double.py of 2026-12-02" in ada.problems[0]

@@ -12,7 +12,7 @@ from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.compare import Other, difference, is_same, read_answer
 from attnlab_course.feedback import feedback_lines
-from attnlab_course.judge import check_here, judge
+from attnlab_course.judge import FOLLOWS, check_here, judge
 from attnlab_course.mistakes import with_mistake
 from attnlab_course.sandbox.replies import Reply, ask_names, cannot_run
 from attnlab_course.sandbox.runner import MOST_NUMBERS, decode, encode
@@ -191,15 +191,65 @@ def test_feedback_shows_the_smallest_case_with_its_inputs_and_the_mistake():
 def test_a_check_that_says_nothing_yet_accuses_of_nothing():
     """An answer that leaves its inputs alone is not told that it changes them."""
     attention = find_exercise("attention")
-    outcome = outcome_of(lambda q, k, v, mask=None: plain_attention(2 * q, k, v, mask))
+    outcome = outcome_of(lambda q, k, v, mask=None: (v, q))
     (inputs,) = [each for each in outcome.checks if each.check.name == "inputs"]
-    assert inputs.is_pending
+    assert inputs.is_open
     assert not inputs.passed
     lines = feedback_lines(attention, outcome)
     (line,) = [line for line in lines if "leaves its inputs" in line]
     assert line.startswith("  – inputs")
-    assert line.endswith("(it counts once 'values' passes)")
+    assert line.endswith("(it counts once a check of results before it passes)")
     assert not any("it counts once" in other for other in lines if other != line)
+
+
+def test_a_slip_costs_the_points_of_one_check_and_another_beside_it_its_own():
+    attention = find_exercise("attention")
+    slip = with_mistake(attention, attention.mistake("inverted mask"))
+    outcome = check_here(questions_of("attention"), slip)
+    kinds = {each.check.name: each.failure and each.failure.kind for each in outcome.checks}
+    assert kinds["mask"] == ""
+    assert {kinds[name] for name in ("mask per batch", "dead rows", "large scores")} == {FOLLOWS}
+    assert attention.points - outcome.points == 2
+    text = "\n".join(feedback_lines(attention, outcome))
+    assert "attention: 3 of 8 checks pass, 4 more but for the same mistake" in text
+    assert text.count("it fails by the same mistake alone") == 4
+
+    beside = slip.replace("scores = query @", "query = query.float()\n    scores = query @")
+    outcome = check_here(questions_of("attention"), beside.replace("@ value", "@ value.float()"))
+    failed = [each.check.name for each in outcome.checks if each.failure and not each.is_open]
+    assert failed == ["mask", "dtype"]
+
+
+def scaled_wrongly(change):
+    """Return the solution with a slip that has no name, changed in one more place."""
+    source = solution_text(find_exercise("attention").source)
+    old, new = change
+    assert old in source
+    return source.replace("/ math.sqrt(query.shape[-1])", "* 0.7").replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (("weights @ value, weights", "(weights @ value), weights"), None),
+        (("scores.masked_fill(~mask, -math.inf)", "scores - 4 * ~mask"), "mask"),
+        (("weights.masked_fill(~mask, 0.0)", "weights"), "dead rows"),
+        (("    weights = torch", "    scores = scores.detach()\n    weights = torch"), "gradients"),
+        (("weights @ value, weights", "(weights @ value).float(), weights"), "dtype"),
+        (("mask is not None:\n", "mask is not None and mask.ndim == 2:\n"), "mask per batch"),
+    ],
+)
+def test_masks_dtypes_and_gradients_are_judged_by_themselves_where_the_values_are_wrong(
+    change, name
+):
+    """All but the first of the changes are planted faults."""
+    outcome = check_here(questions_of("attention"), scaled_wrongly(change))
+    assert outcome.mistake is None
+    failed = {each.check.name for each in outcome.checks if not each.passed}
+    properties = {"mask", "mask per batch", "dead rows", "gradients", "dtype", "inputs"}
+    assert (failed & properties) >= {name} - {None}
+    if name in (None, "dtype", "gradients", "mask per batch"):
+        assert failed - {"large scores"} == {"values", name} - {None}
 
 
 def masked_wrongly(before, after=lambda weights, mask: weights):

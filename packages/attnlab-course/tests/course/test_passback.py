@@ -10,6 +10,7 @@ import pytest
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab_course.grade_command import grade
 from attnlab_course.grade_send_command import grade_send
+from attnlab_course.grading.sheets import read_table
 
 from .classroom import GOOD, RAISES, SQUARE, exercises_in, handed_in, open_here
 
@@ -63,7 +64,7 @@ def room(tmp_path, platform, key, monkeypatch):
     }.items():
         hand_in(tmp_path, student, source)
     (tmp_path / "submissions" / "gil.zip").write_text("no zip")
-    students = ["alice", "bob", "dora", "emil", "eve"]
+    students = ["alice", "bob", "dora", "emil", "eve", "gil"]
     rows = [f"{student},{student}@school.example" for student in students]
     (tmp_path / "students.csv").write_text("\n".join(["student,email", *rows]))
     (tmp_path / "course.toml").write_text(
@@ -110,9 +111,9 @@ def test_every_score_is_in_the_gradebook_or_is_told_to_be_missing(room, platform
         "no user of the platform has this email, id or name",
     ]
     scores = {user: score for (_, user), score in platform.taken().items()}
-    points = [scores[f"u{number}"]["scoreGiven"] for number in range(1, 6)]
-    assert points == [4, 0, 0, 0, 0]
-    assert {score["scoreMaximum"] for score in scores.values()} == {4}
+    points = [scores[f"u{number}"].get("scoreGiven") for number in range(1, 6)]
+    assert points == [4, 1, 0, 0, None]  # the last waits for a review
+    assert {score.get("scoreMaximum") for score in scores.values()} == {4, None}
     progress = {user: score["activityProgress"] for user, score in scores.items()}
     assert progress == dict.fromkeys(("u1", "u2", "u3", "u5"), "Completed") | {"u4": "Initialized"}
     assert {
@@ -124,6 +125,24 @@ def test_every_score_is_in_the_gradebook_or_is_told_to_be_missing(room, platform
     assert [(c["label"], c["scoreMaximum"]) for c in platform.columns.values()] == [
         ("attention-1", 4)
     ]
+
+
+def test_a_broken_zip_waits_as_in_the_tables_and_who_is_not_on_the_list_is_refused(
+    room, platform, capsys
+):
+    platform.add_members({"email": "gil@school.example"})
+    hand_in(room, "zed", GOOD)
+    grade_room(room)
+    told = send(room, capsys)[1]
+    assert counts(told) == [6, 0, 1, 0]
+    assert told["outcomes"]["zed"] == ["refused", "not on the list of students"]
+    score = platform.taken()["attention-1", "u6"]
+    assert score["gradingProgress"] == "PendingManual"
+    assert "scoreGiven" not in score
+    for table, column in (("moodle.csv", "grade"), ("canvas.csv", "grades")):
+        rows = read_table(room / "grades" / table)
+        empty = [row.get("full name") or row["student"] for row in rows if not row[column]]
+        assert empty == ["eve", "gil"]
 
 
 def test_the_terminal_tells_the_sum_and_who_is_unknown_and_a_trial_sends_nothing(

@@ -4,9 +4,9 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import mask_mistakes, root_mistakes
-from attnlab_course.material.tensors import gradients_case, inputs_case
+from attnlab_course.exercise import Case, Check, Exercise
+from attnlab_course.material.attention_mistakes import axis_mistake, mask_mistakes, root_mistakes
+from attnlab_course.material.tensors import dtypes_fit, gradients_check, inputs_case, mask_check
 
 # %% [markdown]
 # # Attention
@@ -122,8 +122,8 @@ def large_scores(random):
 def gradients(random):
     """What flows back, also where a query may attend to no key."""
     arrays = draw(random, 1, 2, 3, 4, 2)
-    yield gradients_case(case(arrays))
-    yield gradients_case(case(arrays, DEAD, words="where the second query sees no key"))
+    yield case(arrays)
+    yield case(arrays, DEAD, words="where the second query sees no key")
 
 
 def dtypes(random):
@@ -161,12 +161,14 @@ EXERCISE = Exercise(
     needs=("softmax",),
     checks=(
         Check("values", "gives the right output and weights", values, points=3),
-        Check("mask", "keeps masked keys out", masked, points=2),
-        Check("mask per batch", "takes a mask for each element of the batch", mask_per_batch),
-        Check("dead rows", "gives 0 where a query may attend to no key", dead_rows, graded=True),
+        mask_check("mask", "keeps masked keys out", masked, points=2),
+        mask_check("mask per batch", "takes a mask for each element of the batch", mask_per_batch),
+        mask_check(
+            "dead rows", "gives 0 where a query may attend to no key", dead_rows, graded=True
+        ),
         Check("large scores", "is right with large scores", large_scores, graded=True),
-        Check("gradients", "gives gradients, without NaN", gradients, graded=True),
-        Check("dtype", "keeps the dtype of its inputs", dtypes, graded=True),
+        gradients_check("gradients", "gives gradients, without NaN", gradients, graded=True),
+        Check("dtype", "keeps the dtype of its inputs", dtypes, graded=True, relation=dtypes_fit),
         Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
     ),
     mistakes=(
@@ -181,12 +183,7 @@ EXERCISE = Exercise(
             "NaN in dead rows",
             guard="mask is not None",
         ),
-        Mistake(
-            "softmax over queries",
-            "torch.softmax(scores, dim=-1)",
-            "torch.softmax(scores, dim=-2)",
-            "The softmax runs over the queries: the columns sum to 1. Each query's row must.",
-        ),
+        axis_mistake("torch.softmax(scores, dim=-1)"),
     ),
     hints=(
         "Which two shapes must be multiplied so that each query meets each key?",

@@ -8,11 +8,12 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
-from attnlab_course.material.attention_mistakes import mask_mistakes
+from attnlab_course.material.attention_mistakes import axis_mistake, mask_mistakes, root_mistakes
 from attnlab_course.material.pictures import draw_maps
 from attnlab_course.material.tensors import (
     inputs_case,
     kept_failure,
+    mask_check,
     shape_failure,
 )
 
@@ -207,10 +208,10 @@ EXERCISE = Exercise(
     checks=(
         Check("values", "gives the right output and weights", values, points=2),
         Check("axes", "takes any axes in front", fronts),
-        Check("mask", "takes masks that broadcast", masked, points=2),
+        mask_check("mask", "takes masks that broadcast", masked, points=2),
         Check("all dropped", "drops all with dropout 1, and nothing with nearly 0", all_dropped),
         Check("shares", "drops each weight by itself, and shows none", shares, 2, graded=True),
-        Check("dead rows", "gives 0 where a query sees no key", dead_rows, graded=True),
+        mask_check("dead rows", "gives 0 where a query sees no key", dead_rows, graded=True),
         Check("half", "works in half precision", half, graded=True),
         Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
     ),
@@ -222,12 +223,8 @@ EXERCISE = Exercise(
             "NaN in dead rows",
             guard="mask is not None",
         ),
-        Mistake(
-            "no scaling",
-            "/ math.sqrt(query.shape[-1])",
-            "",
-            "The scores are not divided by √width, so they grow with the width.",
-        ),
+        root_mistakes("/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]")[0],
+        axis_mistake("torch.softmax(scores, dim=-1)"),
         Mistake(
             "fixed axes",
             "key.transpose(-2, -1)",

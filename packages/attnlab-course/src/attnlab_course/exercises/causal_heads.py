@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import heads_mistakes, mask_mistakes
+from attnlab_course.material.attention_mistakes import axis_mistake, heads_mistakes, mask_mistakes
 from attnlab_course.material.tensors import gradients_case, inputs_case
 
 # %% [markdown]
@@ -143,6 +143,7 @@ EXERCISE = Exercise(
             "(x @ matrix)",
             "The matrices are applied the wrong way round: they are (outputs, inputs).",
         ),
+        axis_mistake("torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)"),
         *heads_mistakes(
             (
                 ".view(*front, length, heads, size).transpose(-3, -2)",

@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import mask_mistakes
+from attnlab_course.material.attention_mistakes import axis_mistake, mask_mistakes
 from attnlab_course.material.tensors import inputs_case
 
 # %% [markdown]
@@ -172,6 +172,7 @@ EXERCISE = Exercise(
             "With more keys than queries the queries are taken as the first positions. They are "
             "the last ones.",
         ),
+        axis_mistake("torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)"),
         *mask_mistakes(
             "    return torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)\n",
             "inverted mask",

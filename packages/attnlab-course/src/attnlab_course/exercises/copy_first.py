@@ -141,6 +141,7 @@ EXERCISE = Exercise(
     level=3,
     minutes=30,
     kind="weights",
+    whole=True,
     needs=("identity",),
     checks=(
         Check("alone", "gives a single token back", judged(near(TASK, (1,)))),

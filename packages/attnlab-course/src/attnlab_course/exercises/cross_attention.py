@@ -4,7 +4,7 @@
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import heads_mistakes, mask_mistakes
+from attnlab_course.material.attention_mistakes import axis_mistake, heads_mistakes, mask_mistakes
 from attnlab_course.material.tensors import draw_state, inputs_case
 
 # %% [markdown]
@@ -194,6 +194,7 @@ EXERCISE = Exercise(
             guard="source_mask is not None",
             make="mask = source_mask[:, None, None, :]",
         ),
+        axis_mistake("torch.softmax(scores, dim=-1)"),
         *heads_mistakes(
             (
                 "x.unflatten(-1, (self.heads, -1)).transpose(1, 2)",

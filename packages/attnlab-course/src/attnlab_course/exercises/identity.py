@@ -142,6 +142,7 @@ EXERCISE = Exercise(
     level=2,
     minutes=25,
     kind="weights",
+    whole=True,
     needs=("numpy_transformer",),
     checks=(
         Check("alone", "gives a single token back", judged(near(TASK, (1,)))),

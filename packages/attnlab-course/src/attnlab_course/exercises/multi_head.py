@@ -6,13 +6,14 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
 from attnlab_course.material.attention_mistakes import (
+    axis_mistake,
     heads_mistakes,
     mask_mistakes,
     power_mistake,
     root_mistakes,
     swapped_mistake,
 )
-from attnlab_course.material.tensors import draw_state
+from attnlab_course.material.tensors import draw_state, mask_check
 
 # %% [markdown]
 # # Several heads
@@ -201,9 +202,9 @@ EXERCISE = Exercise(
     checks=(
         Check("values", "gives the right output and weights", values, points=3),
         Check("parameters", "has the four layers by their names", parameters),
-        Check("mask", "keeps masked keys out of every head", masked, points=2),
+        mask_check("mask", "keeps masked keys out of every head", masked, points=2),
         Check("mask per batch", "takes a mask for each of the batch", mask_per_batch, graded=True),
-        Check("dead rows", "gives 0 where a query may attend to no key", dead_rows, graded=True),
+        mask_check("dead rows", "gives 0 where a query sees no key", dead_rows, graded=True),
         Check("edges", "works with one head, narrow heads, one position", edges, graded=True),
         Check("division", "refuses heads that do not divide the width", not_divisible, graded=True),
     ),
@@ -227,6 +228,7 @@ EXERCISE = Exercise(
         *root_mistakes(_ROOT, "size", "length")[2:],
         power_mistake(_ROOT, "size"),
         *mask_mistakes(_MASKED, "inverted mask", guard="mask is not None", make=_MAKE),
+        axis_mistake("torch.softmax(scores, dim=-1)"),
         Mistake(
             "softmax over heads",
             "torch.softmax(scores, dim=-1)",

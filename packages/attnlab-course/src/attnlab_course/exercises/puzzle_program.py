@@ -149,6 +149,7 @@ _NUMBER = "numbers.append(-1 if letter in earlier else 1)"
 EXERCISE = Exercise(
     "Puzzle: the program in the head",
     level=4,
+    whole=True,
     minutes=40,
     needs=("unique", "puzzle_which_head"),
     checks=(

@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import eps_mistakes, power_mistake
+from attnlab_course.material.attention_mistakes import eps_mistakes, keepdim_mistake, power_mistake
 from attnlab_course.material.tensors import inputs_case
 
 # %% [markdown]
@@ -118,6 +118,7 @@ EXERCISE = Exercise(
     mistakes=(
         *eps_mistakes("square", "eps"),
         power_mistake("/ torch.sqrt(square + eps)", "(square + eps)"),
+        keepdim_mistake("(wide * wide).mean(dim=-1, keepdim=True)"),
         Mistake(
             "mean taken away",
             "else x\n",

@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import plus_one_mistake
+from attnlab_course.material.attention_mistakes import keepdim_mistake, plus_one_mistake
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import gradients_case, inputs_case
 
@@ -155,6 +155,7 @@ EXERCISE = Exercise(
                 "    grown = torch.exp(x)\n    total = grown.sum(dim=dim, keepdim=True) + 1.0\n",
             ),
         ),
+        keepdim_mistake(_BODY),
         Mistake(
             "always axis 1",
             f"    top = {_TOP}\n",

@@ -174,6 +174,7 @@ EXERCISE = Exercise(
     level=4,
     minutes=45,
     kind="weights",
+    whole=True,
     needs=("identity", "copy_first"),
     checks=(
         Check("alone", "is above 0 for a single letter", judged(lengths=(1,), least=LEAST)),

@@ -5,7 +5,7 @@ worksheet of an assignment, Gradescope's results.json of an autograder.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attnlab.core.store import make_folder, write_json
@@ -13,11 +13,17 @@ from attnlab_course.grading.classroom import GradedAnswer, file_name
 from attnlab_course.grading.gradebook import Gradebook, Row
 from attnlab_course.grading.sheets import write_table
 from attnlab_course.grading.student_feedback import check_words, grade_words, row_words
+from attnlab_course.judge import costs_points
 
 
 def write_exports(book: Gradebook, folder: Path) -> None:
     """Write the tables, and results.json into each student's folder."""
-    write_grades(book, folder / "grades.csv")
+    write_grades(book, book.listed, folder / "grades.csv")
+    apart = [row for row in book.rows if row not in book.listed]
+    if apart:
+        write_grades(book, apart, folder / "unlisted.csv")
+    else:
+        (folder / "unlisted.csv").unlink(missing_ok=True)
     write_canvas(book, folder / "canvas.csv")
     write_moodle(book, folder / "moodle.csv")
     write_table(
@@ -31,15 +37,16 @@ def write_exports(book: Gradebook, folder: Path) -> None:
         write_json(place / "results.json", gradescope_results(book, row))
 
 
-def write_grades(book: Gradebook, path: Path) -> None:
+def write_grades(book: Gradebook, wanted: Sequence[Row], path: Path) -> None:
     """Write one row for each student."""
-    columns = ("student", *book.exercises, "points", "of", "held", "days late", "problems")
+    columns = ("student", *book.exercises, "points", "of", "held", "days late", "problems", "state")
     rows = []
-    for row in book.rows:
+    for row in wanted:
         points = [grade.points for grade in row.grades]
         held = sum(grade.held for grade in row.grades)
         problems = len(row.submission.problems) + len(row.private)
-        rows.append((row.student, *points, row.points, book.of, held, row.days_late, problems))
+        known = (row.points, book.of, held, row.days_late, problems, book.state(row))
+        rows.append((row.student, *points, *known))
     write_table(path, columns, rows)
 
 
@@ -48,9 +55,9 @@ def write_canvas(book: Gradebook, path: Path) -> None:
     known = ("id", "sis_user_id", "sis_login_id", "section")
     columns = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section", book.course.title)
     rows: list[tuple[object, ...]] = [("    Points Possible", "", "", "", "", book.of)]
-    for row in book.rows:
+    for row in book.listed:
         facts = [row.facts.get(name, "") for name in known]
-        rows.append((_name(row), *facts, row.points))
+        rows.append((_name(row), *facts, _points(book, row)))
     write_table(path, columns, rows)
 
 
@@ -58,15 +65,21 @@ def write_moodle(book: Gradebook, path: Path) -> None:
     """Write what Moodle imports into an assignment."""
     columns = ("Identifier", "Full name", "Email address", "Grade", "Maximum Grade")
     rows = []
-    for row in book.rows:
+    for row in book.listed:
         facts = (row.facts.get("identifier", ""), _name(row), row.facts.get("email", ""))
-        rows.append((*facts, row.points, book.of, row_words(book, row)))
+        rows.append((*facts, _points(book, row), book.of, row_words(book, row)))
     write_table(path, (*columns, "Feedback comments"), rows)
 
 
 def _name(row: Row) -> str:
-    """Return a student's name as the list of students has it."""
-    return row.facts.get("name") or row.facts.get("student") or row.student
+    """Return a student's name as the list of students has it for course systems."""
+    return row.facts.get("name") or row.student
+
+
+def _points(book: Gradebook, row: Row) -> float | str:
+    """Return a student's points, or an empty cell while there is no grade yet."""
+    points = book.points(row)
+    return "" if points is None else points
 
 
 def gradescope_results(book: Gradebook, row: Row) -> Mapping[str, object]:
@@ -82,7 +95,7 @@ def gradescope_results(book: Gradebook, row: Row) -> Mapping[str, object]:
         for check in exercise.parts.checks:
             share = grade.of * check.points / exercise.points
             failure = graded.checks[check.name]
-            points = share if failure is None and not is_held else 0.0
+            points = 0.0 if is_held or costs_points(failure) else share
             test = {
                 "name": f"{grade.exercise}: {check.name}",
                 "output": check_words(check, failure),
@@ -101,7 +114,8 @@ def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, flo
         passed: Counter[str] = Counter()
         made: Counter[str] = Counter()
         for graded in outcomes:
-            passed.update(check for check, failure in graded.checks.items() if failure is None)
+            checks = graded.checks.items()
+            passed.update(check for check, failure in checks if not costs_points(failure))
             made.update(filter(None, [graded.mistake]))
         for check in book.course.exercises[name].parts.checks:
             count = passed[check.name]

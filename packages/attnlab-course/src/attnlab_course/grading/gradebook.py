@@ -86,6 +86,12 @@ class Grade:
     graded: GradedAnswer | None = None
     criteria: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a person has to look at it."""
+        is_unjudged = self.graded is not None and self.graded.unjudged is not None
+        return is_unjudged or self.state in ("needs review", "waits")
+
 
 @dataclass(frozen=True)
 class Row:
@@ -136,11 +142,33 @@ class Gradebook:
     passed_over: tuple[str, ...] = ()
 
     @property
+    def listed(self) -> tuple[Row, ...]:
+        """The rows that gradebooks take: without those who are not on the list of students."""
+        return tuple(row for row in self.rows if row.student not in self.unlisted)
+
+    def state(self, row: Row) -> str:
+        """Return `graded`; `waits`, where a person has to look; `refused`, `unlisted` or `absent`.
+
+        A refused submission holds no answer that could be read. What waits or is refused has no
+        grade yet: gradebooks get none.
+        """
+        if row.student in self.unlisted:
+            return "unlisted"
+        if row.student in self.absent:
+            return "absent"
+        if not row.submission.answers:
+            return "refused"
+        return "waits" if any(grade.is_open for grade in row.grades) else "graded"
+
+    def points(self, row: Row) -> float | None:
+        """Return a student's points; None while there is no grade yet."""
+        return row.points if self.state(row) in ("graded", "absent") else None
+
+    @property
     def refused(self) -> tuple[str, ...]:
-        """What was handed in and holds no answer that could be read: submissions, and the rest."""
-        handed_in = [row for row in self.rows if row.student not in self.absent]
-        empty = [row.student for row in handed_in if not row.submission.answers]
-        return (*empty, *self.passed_over)
+        """What was handed in and is in no gradebook or without a grade, as nothing can be read."""
+        rows = [row.student for row in self.rows if self.state(row) in ("refused", "unlisted")]
+        return (*rows, *self.passed_over)
 
     @property
     def handed_in(self) -> int:

@@ -16,7 +16,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab_course.grading.classroom import grade_class
 from attnlab_course.grading.gradebook import Course, make_gradebook, read_course
 from attnlab_course.grading.results import student_result
-from attnlab_course.grading.roster import read_time
+from attnlab_course.grading.roster import name_students, read_time
 from attnlab_course.grading.submission_files import MOST_BYTES
 from attnlab_course.grading.submissions import Submission, read_into
 from attnlab_course.sandbox.jail import Jail, probe
@@ -80,6 +80,7 @@ def _read(source: str, name: str, folder: Path, course: Course) -> Submission:
     submissions: dict[str, Submission] = {}
     read_into(submissions, path.absolute(), course.exercises)
     if len(submissions) == 1:
+        name_students(submissions.values(), course.students)
         return next(iter(submissions.values()))
     refused = Submission(path.stem)
     refused.tell(f"it holds the submissions of several students: {', '.join(submissions)}")

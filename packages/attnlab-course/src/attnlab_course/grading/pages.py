@@ -23,8 +23,7 @@ from attnlab_course.grading.exports import check_shares
 from attnlab_course.grading.gradebook import Gradebook, Row
 from attnlab_course.grading.similarity import Alike
 from attnlab_course.grading.student_feedback import check_words, grade_words, mistake_words
-
-_OPEN_STATES = ("waits", "needs review")
+from attnlab_course.judge import OPEN
 
 
 def write_pages(book: Gradebook, alike: Sequence[Alike], folder: Path) -> None:
@@ -52,6 +51,7 @@ def render_student(book: Gradebook, row: Row) -> str:
         grade_words=grade_words,
         mistake_words=mistake_words,
         check_words=check_words,
+        OPEN=OPEN,
     )
 
 
@@ -78,7 +78,7 @@ def _class_row(row: Row) -> tuple[Row, list[str], list[str]]:
         cell = f"{grade.points:g}"
         if grade.state == "missing":
             cell = "–"
-        elif grade.state in _OPEN_STATES:
+        elif grade.is_open:
             cell += "?"
         cells.append(cell)
         if grade.state == "needs review" and grade.graded is not None:

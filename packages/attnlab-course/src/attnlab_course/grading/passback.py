@@ -255,12 +255,16 @@ def _send(
     student = result["student"]
     if result["state"] == "failed":
         return "refused", f"it could not be graded: {result['error']}"
+    if result["state"] == "unlisted":
+        return "refused", "not on the list of students"
     if student not in users.ids:
         return "unknown", users.unknown[student]
     score = score_of(result, users.ids[student])
     key = (column, users.ids[student])
     digest = hashlib.sha256(json.dumps(score, sort_keys=True).encode()).hexdigest()
-    words = f"{score['scoreGiven']:g} of {score['scoreMaximum']:g}, {score['gradingProgress']}"
+    words = score["gradingProgress"]
+    if "scoreGiven" in score:
+        words = f"{score['scoreGiven']:g} of {score['scoreMaximum']:g}, {words}"
     if sent.digests.get(key) == digest:
         return "before", words
     if not is_trial:
@@ -270,12 +274,12 @@ def _send(
 
 
 def score_of(result: Result, user: str) -> Body:
-    """Return a result as a score of LTI, all but its timestamp."""
+    """Return a result as a score of LTI, all but its timestamp; one that waits has no points."""
     activity, grading = _PROGRESS[result["state"]]
+    points = {"scoreGiven": result["points"], "scoreMaximum": result["of"]}
     return {
         "userId": user,
-        "scoreGiven": result["points"],
-        "scoreMaximum": result["of"],
+        **(points if grading == "FullyGraded" else {}),
         "activityProgress": activity,
         "gradingProgress": grading,
         "comment": result["feedback"]["output"],

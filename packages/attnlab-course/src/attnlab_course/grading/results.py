@@ -39,12 +39,11 @@ def write_class_results(results: Mapping[str, object], folder: Path) -> None:
 def student_result(book: Gradebook, row: Row) -> dict[str, object]:
     """Return a student's grades, with what the list of students says and what the student may read.
 
-    Their state is `graded`; `waits`, where a person has to look; `refused`, where no answer could
-    be read; or `absent`, where nothing was handed in.
+    Their state is that of `Gradebook.state`.
     """
     return {
         "student": row.student,
-        "state": _state(book, row),
+        "state": book.state(row),
         "points": row.points,
         "of": book.of,
         "days_late": row.days_late,
@@ -53,18 +52,6 @@ def student_result(book: Gradebook, row: Row) -> dict[str, object]:
         "facts": dict(row.facts),
         "feedback": gradescope_results(book, row),
     }
-
-
-def _state(book: Gradebook, row: Row) -> str:
-    if row.student in book.absent:
-        return "absent"
-    if not row.submission.answers:
-        return "refused"
-    for grade in row.grades:
-        is_unjudged = grade.graded is not None and grade.graded.unjudged is not None
-        if is_unjudged or grade.state in ("needs review", "waits"):
-            return "waits"
-    return "graded"
 
 
 def _exercise_result(grade: Grade) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import datetime
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,10 +85,20 @@ class Listing:
     def notes(self, student: str) -> list[str]:
         """Return what the instructor should know."""
         if student in self.unlisted:
-            return ["handed in, not on the list of students"]
+            return ["not on the list of students, so in no gradebook"]
         if student in self.absent:
             return ["on the list of students, nothing handed in"]
         return []
+
+
+def name_students(
+    submissions: Iterable[Submission], students: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Call each student by the name that the list has, wherever one is matched."""
+    submissions = list(submissions)
+    names = _names_on_list(submissions, students)
+    for submission in submissions:
+        submission.student = names.get(submission.student, submission.student)
 
 
 def match_students(

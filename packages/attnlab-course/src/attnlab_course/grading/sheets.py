@@ -16,6 +16,7 @@ from typing import Self
 from attnlab.core.store import write_text
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab_course.grading.submissions import inert
+from attnlab_course.submit import file_label
 
 _FORMULA = re.compile(r"(^|[;,|])(\s*)(?=[=+\-@＝＋－＠])")
 _MOST_CELL = 2000
@@ -74,6 +75,11 @@ def read_table(path: Path) -> list[dict[str, str]]:
     return records
 
 
+def _by_file(key: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a row's key with the student as a file is named: `grade-one` knows no other name."""
+    return file_label(key[0]), *key[1:]
+
+
 @dataclass
 class Sheet:
     """A sheet that an instructor fills: one column for them, kept whenever it is written.
@@ -85,6 +91,7 @@ class Sheet:
         rows: what is filled, by key.
         reasons: why a row needs the instructor this time, by key.
         more: the instructor's own columns, such as comments, by key.
+        filled: the rows again, by students as files are named after them.
     """
 
     path: Path
@@ -93,6 +100,7 @@ class Sheet:
     rows: dict[tuple[str, ...], str] = field(default_factory=dict)
     reasons: dict[tuple[str, ...], str] = field(default_factory=dict)
     more: dict[tuple[str, ...], dict[str, str]] = field(default_factory=dict)
+    filled: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, keys: tuple[str, ...], column: str) -> Self:
@@ -110,6 +118,8 @@ class Sheet:
                     raise WrongUsage(f"{path} needs the column {name!r}, of {columns}.")
             key = tuple(row.get(name, "") for name in keys)
             sheet.rows[key] = row[column]
+            if row[column]:
+                sheet.filled[_by_file(key)] = row[column]
             ours = (*keys, column, "why", "")
             sheet.more[key] = {name: row[name] for name in row if name not in ours}
         return sheet
@@ -126,7 +136,7 @@ class Sheet:
         self.reasons[key] = reason
         place = self.keys.index("answer")
         any_answer = (*key[:place], "", *key[place + 1 :])
-        entry = self.rows.get(key) or self.rows.get(any_answer, "")
+        entry = self.filled.get(_by_file(key)) or self.filled.get(_by_file(any_answer), "")
         if allowed and entry.lower() not in allowed:
             hint = did_you_mean(entry, [word for word in allowed if word])
             raise WrongUsage(f"{self.path}: {self.column} of {' '.join(key)} is {entry!r}; {hint}")

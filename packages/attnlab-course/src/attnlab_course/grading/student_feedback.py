@@ -8,7 +8,7 @@ only if it is one of Python's own.
 from attnlab_course.exercise import Check, CourseExercise, Failure
 from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.gradebook import Grade, Gradebook, Row
-from attnlab_course.judge import PENDING
+from attnlab_course.judge import OPEN, passed_words
 from attnlab_course.sandbox.replies import PYTHON_ERRORS, TOO_LARGE
 
 _SENTENCES = {
@@ -23,7 +23,7 @@ _SENTENCES = {
     "ProcessEnded": "its process ended before it had answered",
     "Missing": "a required name is not defined",
     "NotImplementedError": "it is not written yet",
-    PENDING: "it counts once the first check passes",
+    **OPEN,
 }
 _STATES = {
     "missing": "nothing was handed in",
@@ -70,8 +70,7 @@ def grade_words(grade: Grade) -> str:
         return graded.broken
     if graded.is_blank:
         return "nothing is written in it"
-    passed = sum(failure is None for failure in graded.checks.values())
-    return f"{passed} of {len(graded.checks)} checks pass"
+    return passed_words(graded.checks.values())
 
 
 def row_words(book: Gradebook, row: Row) -> str:

@@ -12,16 +12,17 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 
 from attnlab.display import harmless
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab_course.cases import draw_questions
-from attnlab_course.cells import code_of_notebook, parse_program
+from attnlab_course.cells import parse_program
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.homework_log import HOMEWORK_LOG, answers_of_log, is_homework_log
+from attnlab_course.grading.nbgrader import code_cells, named_in
 from attnlab_course.grading.record import answers_of_record
 from attnlab_course.grading.submission_files import read_files
 from attnlab_course.notebook_cells import join_cells
@@ -122,7 +123,7 @@ def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
     path = path.with_name(whole)
     name = path.name
     if path.suffix.lower() in (".zip", *_ENDINGS):
-        name = path.stem
+        name = re.sub(r" ?\(\d+\)$", "", path.stem)  # as browsers number a second download
     for pattern in _OF_COURSE_SYSTEMS:
         match = pattern.fullmatch(name)
         if match:
@@ -217,7 +218,7 @@ def read_into(
     if problems:
         parts.setdefault(student, {})
     for name, part in parts.items():
-        submission = submissions.setdefault(name, Submission(name))
+        submission = Submission(name)
         if is_nameless:
             submission.tell(
                 f"{path.name} does not say whose it is: name it STUDENT_{path.name}, or put it "
@@ -231,6 +232,30 @@ def read_into(
             submission.tell(_unreadable(error))
         if not submission.answers:
             submission.tell("it holds no answer to an exercise of the course")
+        submissions[name] = _joined(submissions.get(name), submission)
+
+
+def _joined(first: Submission | None, second: Submission) -> Submission:
+    """Join what one student handed in at two times: where both answer an exercise, the later one.
+
+    Without a time in both, the first one stays.
+    """
+    if first is None:
+        return second
+    later, earlier = first, second
+    if first.created < second.created and first.created:
+        later, earlier = second, first
+    for name, answer in earlier.answers.items():
+        kept = later.answers.setdefault(name, answer)
+        if kept.digest != answer.digest:
+            when = f" of {later.created}" if earlier.created else ""
+            later.tell(f"{name} is answered twice: {kept.file}{when} is graded, {answer.file} not")
+        later.claims.setdefault(name, set()).update(earlier.claims.get(name, ()))
+    for words in earlier.problems:
+        later.tell(words)
+    return replace(
+        later, label=later.label or earlier.label, created=later.created or earlier.created
+    )
 
 
 def _unreadable(error: Exception) -> str:
@@ -345,7 +370,7 @@ class _Reader:
         """Take the exercises that a notebook names, or else those whose names it defines."""
         text = self._text(file)
         source = self._program_of_notebook(file, text)
-        named = [name for name in _named_in(text) if name in self.exercises]
+        named = [name for name in named_in(text) if name in self.exercises]
         if not named:
             tree = parse_program(source)
             if tree is None:
@@ -359,7 +384,7 @@ class _Reader:
             self.submission.tell(f"{file} answers no exercise: it defines none of their names")
 
     def _program_of_notebook(self, file: str, text: str) -> str:
-        joined = join_cells(_code_cells(text))
+        joined = join_cells(code_cells(text))
         for number in joined.left_out:
             self.submission.tell(
                 f"{file}: code cell {number} is no Python or too long, so it was left out"
@@ -456,43 +481,3 @@ def _defined(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Assign):
             names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return names
-
-
-def _cells(text: str) -> list[Mapping[str, Json]]:
-    try:
-        cells = json.loads(text)["cells"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise WrongUsage(f"expected a notebook, JSON with cells; {error}") from None
-    if not isinstance(cells, list):
-        return []
-    return [cell for cell in cells if isinstance(cell, dict)]
-
-
-def _part(whole: Json, name: str) -> Mapping[str, Json]:
-    """Return a part that is a mapping itself; an empty one where it is none."""
-    part = whole.get(name)
-    return part if isinstance(part, dict) else {}
-
-
-def _nbgrader(cell: Json) -> Mapping[str, Json]:
-    """Return the metadata of nbgrader for a cell."""
-    return _part(_part(cell, "metadata"), "nbgrader")
-
-
-def _code_cells(text: str) -> list[str]:
-    """Return a notebook's code cells without those of nbgrader that test."""
-    kept = []
-    for cell in _cells(text):
-        marks = _nbgrader(cell)
-        if not marks.get("grade") or marks.get("solution"):
-            kept.append(cell)
-    return code_of_notebook(json.dumps({"cells": kept}))
-
-
-def _named_in(text: str) -> Iterable[str]:
-    """Return the exercises that a notebook's metadata names, its own or nbgrader's of a cell."""
-    ours = _part(_part(json.loads(text), "metadata"), "attnlab")
-    names = [ours.get("exercise")]
-    for cell in _cells(text):
-        names.append(_nbgrader(cell).get("grade_id"))
-    return [name for name in names if isinstance(name, str)]

@@ -17,6 +17,7 @@ _MASK_MISTAKES: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
     "inverted mask": (
         (
             ("scores.masked_fill(mask, -math.inf)", "weights.masked_fill(mask, 0.0)"),
+            ("scores.masked_fill(mask, -math.inf)", "weights.masked_fill(~mask, 0.0)"),
             ("scores.masked_fill(mask, -math.inf)", ""),
             ("scores.masked_fill(mask, -math.inf)", _NAN),
             ("scores.masked_fill(mask, -1e9)", ""),
@@ -92,6 +93,32 @@ def _guarded(guard: str, *lines: str) -> list[str]:
     if guard and kept:
         return [f"if {guard}:", *(f"    {line}" for line in kept)]
     return kept
+
+
+def axis_mistake(old: str) -> Mistake:
+    """Return the mistake of a softmax, over the last axis in `old`, that runs over another one."""
+    return Mistake(
+        "softmax over queries",
+        old,
+        old.replace("dim=-1", "dim=-2"),
+        "The softmax runs over another axis than the keys, such as the queries. The weights of "
+        "each query must sum to 1, not those of each key.",
+        (old.replace("dim=-1", "dim=0"),),
+    )
+
+
+def keepdim_mistake(text: str) -> Mistake:
+    """Return the mistake of sums or means that do not keep their axis, in a line or in all."""
+    kept = ", keepdim=True"
+    lines = [line for line in text.splitlines() if kept in line and line != text]
+    return Mistake(
+        "axis not kept",
+        text,
+        text.replace(kept, ""),
+        "`keepdim=True` is missing. Without it the axis is gone, and a row meets the number of "
+        "another row, or of none.",
+        tuple((line, line.replace(kept, "")) for line in lines),
+    )
 
 
 def root_mistakes(

@@ -1,15 +1,18 @@
 """Tensors and cases that several exercises share, and the judge of what a dropout left."""
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from attnlab.errors import present
-from attnlab_course.exercise import Case, Failure
+from attnlab_course.exercise import Case, Check, Failure
 
 Floats = NDArray[np.float64]
 
@@ -35,6 +38,88 @@ def gradients_case(case: Case, tolerance: float = 1e-4) -> Case:
     """Ask for the gradients of a case's floating-point tensors."""
     words = f"{case.words} (its gradients)".strip()
     return replace(case, answer="gradients", words=words, tolerance=tolerance)
+
+
+def _related(
+    companions: Callable[[Case], Iterable[Case]],
+    relation: Callable[[Sequence[Case], Sequence[Any]], bool],
+    name: str,
+    words: str,
+    cases: Callable[[Generator], Iterable[Case]],
+    points: int = 1,
+    **more: Any,
+) -> Check:
+    """Return a check that asks for the companions of each case, and relates the answers."""
+
+    def drawn(random: Generator) -> Iterator[Case]:
+        for case in cases(random):
+            yield from companions(case)
+
+    return Check(name, words, drawn, points, relation=relation, **more)
+
+
+def _with_unmasked(case: Case) -> Iterator[Case]:
+    yield case
+    yield replace(case, args=case.args[:-1], beside=True)
+
+
+def _masks_fit(cases: Sequence[Case], answers: Sequence[Any]) -> bool:
+    fits = []
+    for case, (_, weights), (_, whole) in zip(cases[::2], answers[::2], answers[1::2], strict=True):
+        mask = case.args[-1].broadcast_to(whole.shape)
+        kept = whole * mask
+        grown = weights * kept.sum(dim=-1, keepdim=True)
+        sums, wanted = weights.sum(dim=-1), mask.any(dim=-1).to(weights.dtype)
+        fits.append(not weights[~mask].any() and torch.allclose(sums, wanted, 1e-3, 1e-3))
+        fits.append(torch.allclose(grown, kept, 1e-3, 1e-6))
+    return all(fits)
+
+
+mask_check = partial(_related, _with_unmasked, _masks_fit)
+"""A check of masks, the last arguments, in calls that answer (output, weights).
+
+Each call is made without its mask, too. However an answer makes its weights, the mask takes some of
+them away, exactly, and makes the others larger, so that they sum to 1.
+"""
+
+_STEP = 0.01
+
+
+def _waves(tensor: Tensor) -> Tensor:
+    """Return the numbers that weigh an answer, and along which its inputs move."""
+    return torch.cos(torch.arange(tensor.numel(), dtype=tensor.dtype)).reshape(tensor.shape)
+
+
+def _with_sides(case: Case) -> Iterator[Case]:
+    yield gradients_case(case)
+    for step in (_STEP, -_STEP):
+        moved = tuple(arg + step * _waves(arg) for arg in case.args[:3])
+        yield replace(case, args=(*moved, *case.args[3:]), beside=True)
+
+
+def _slopes_fit(cases: Sequence[Case], answers: Sequence[Any]) -> bool:
+    fits = []
+    for gradients, *sides in zip(answers[::3], answers[1::3], answers[2::3], strict=True):
+        above, below = (float((output * _waves(output)).sum()) for output, _ in sides)
+        slope = sum(float((gradient * _waves(gradient)).sum()) for gradient in gradients)
+        fits.append(bool(np.isclose(slope, (above - below) / (2 * _STEP), 0.03, 0.003)))
+        fits.extend(bool(gradient.any()) for gradient in gradients)
+    return all(fits)
+
+
+gradients_check = partial(_related, _with_sides, _slopes_fit)
+"""A check of the gradients of query, key and value: the right ones, or those of the answer itself.
+
+The answers a little to both sides of the inputs tell its own slope.
+"""
+
+
+def dtypes_fit(cases: Sequence[Case], answers: Sequence[Any]) -> bool:
+    """Whether the tensors of each answer have the right dtypes and shapes, and hold numbers."""
+    right = [(part.dtype, part.shape) for case in cases for part in case.expected]
+    parts = [part for answer in answers for part in answer]
+    varied = all(bool(part.isfinite().all()) and len(part.unique()) > 1 for part in parts)
+    return varied and right == [(part.dtype, part.shape) for part in parts]
 
 
 def built(kind: type[nn.Module], case: Case) -> nn.Module:
