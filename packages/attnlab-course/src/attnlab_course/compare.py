@@ -117,21 +117,6 @@ def _are_same_numbers(one: Any, other: Any, tolerance: float) -> bool:
     return bool(np.allclose(mine, theirs, tolerance, tolerance, equal_nan=True))
 
 
-def leave_out(value: Any, got: Any) -> Any:
-    """Return a value with None wherever an answer has None, which then stands for anything.
-
-    >>> leave_out([[1, 2], {"a": 3}], [[None, 5], {"a": None}])
-    [[None, 2], {'a': None}]
-    """
-    if got is None:
-        return None
-    if isinstance(value, Mapping) and isinstance(got, Mapping):
-        return {key: leave_out(item, got.get(key, item)) for key, item in value.items()}
-    if isinstance(value, list | tuple) and isinstance(got, list) and len(value) == len(got):
-        return list(map(leave_out, value, got))
-    return value
-
-
 def show(value: Any) -> str:
     """Show a value in a message: small arrays whole, of large ones a corner."""
     if isinstance(value, Tensor | np.ndarray):

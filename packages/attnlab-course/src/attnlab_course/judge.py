@@ -1,12 +1,12 @@
 """Judge a program's answers: compare every case, sum up each check, name the mistake."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from attnlab.display import plural
 from attnlab_course.cases import Questions
-from attnlab_course.compare import difference, leave_out, read_answer, show
+from attnlab_course.compare import difference, read_answer, show
 from attnlab_course.exercise import Case, Check, Failure, Mistake
 from attnlab_course.mistakes import ask_judge, find_mistake
 from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_here
@@ -23,8 +23,6 @@ OPEN = {
 }
 
 _UNWRITTEN = {"NotImplementedError", "Missing"}
-_CANNOT_TELL = ("Missing", "CannotTell")
-"""Errors of a file of adapters that lacks a name, and of an adapter that does not reach a case."""
 
 
 def costs_points(failure: Failure | None) -> bool:
@@ -114,31 +112,25 @@ class Outcome:
         return sum(result.points for result in self.checks)
 
 
-def judge(questions: Questions, reply: Reply, *, skip_missing: bool = False) -> Outcome:
+def judge(questions: Questions, reply: Reply) -> Outcome:
     """Compare a program's answers with the expected ones.
 
     Args:
         questions: the cases that were put to the program.
         reply: its answers.
-        skip_missing: leave out what an adapter does not give: names that are not there, parts of an
-            answer that are None, and checks of which nothing is left.
     """
     exercise = questions.exercise
     waiting = len(exercise.parts.checks) - len(questions.checks)
-    answers, problem = reply.answers, reply.problem
-    if skip_missing and not problem:
-        questions, answers = _without_missing(questions, answers)
-        if not answers:
-            problem = "this adapter gives no answer to any of its checks"
-    if problem:
-        return Outcome(exercise.name, broken=problem, waiting=waiting)
+    answers = reply.answers
+    if reply.problem:
+        return Outcome(exercise.name, broken=reply.problem, waiting=waiting)
     failures = list(map(_judge_case, questions.flat, answers))
     results = _judge_checks(questions, answers, failures)
     errors = {answer.error for answer in answers}
     is_blank = "NotImplementedError" in errors and errors <= _UNWRITTEN
     mistake = None
     if any(failures) and not is_blank:
-        found, explained = find_mistake(questions, answers, failures, skip_missing=skip_missing)
+        found, explained = find_mistake(questions, answers, failures)
         mistake = _mistake_by_judge(results) or found
         if mistake == found and not exercise.parts.whole:
             _count_once(results, explained)
@@ -225,42 +217,3 @@ def _is_related(
         return check.relation is not None and check.relation(cases, values)
     except Exception:  # they are not in the requested format
         return False
-
-
-def _without_missing(
-    questions: Questions, answers: Sequence[CaseAnswer]
-) -> tuple[Questions, list[CaseAnswer]]:
-    """Return the cases that an adapter could answer, without the parts that are missing."""
-    checks, cases, encoded, answered = [], [], [], []
-    for check, numbers in zip(questions.checks, questions.numbers, strict=True):
-        remaining: list[Case] = []
-        for number in numbers:
-            case = _answered_case(questions.flat[number], answers[number])
-            if case is not None and (remaining or not case.beside):
-                remaining.append(case)
-                encoded.append(questions.encoded[number])
-                answered.append(answers[number])
-        if remaining:
-            checks.append(check)
-            cases.append(tuple(remaining))
-    part = Questions(questions.exercise, tuple(checks), tuple(cases), tuple(encoded))
-    return part, answered
-
-
-def _answered_case(case: Case, answer: CaseAnswer) -> Case | None:
-    """Return a case without the parts that an adapter leaves out; None where nothing is left."""
-    if answer.error in _CANNOT_TELL:
-        return None
-    value = read_answer(answer.value)
-    if value is None:
-        return case
-    if case.judge is not None and _has_none(value):
-        return None
-    return replace(case, expected=leave_out(case.expected, value))
-
-
-def _has_none(value: Any) -> bool:
-    """Whether a part of an answer is None."""
-    if isinstance(value, Mapping):
-        return any(map(_has_none, value.values()))
-    return value is None or (isinstance(value, list) and any(map(_has_none, value)))

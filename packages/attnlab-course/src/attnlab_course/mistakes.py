@@ -11,7 +11,7 @@ from torch import Tensor
 from attnlab.errors import present
 from attnlab_course.cases import Questions, load_source
 from attnlab_course.cells import solution_text
-from attnlab_course.compare import is_same, leave_out, read_answer
+from attnlab_course.compare import is_same, read_answer
 from attnlab_course.exercise import Case, CourseExercise, Failure, Mistake
 from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_names
 
@@ -49,8 +49,6 @@ def find_mistake(
     questions: Questions,
     answers: Sequence[CaseAnswer],
     failures: Sequence[Failure | None],
-    *,
-    skip_missing: bool,
 ) -> tuple[str | None, list[int]]:
     """Return the mistake behind a wrong answer, None where none is known, and what it explains.
 
@@ -64,10 +62,9 @@ def find_mistake(
         questions: the cases.
         answers: the program's, one for each case.
         failures: for each case, what is wrong with its answer.
-        skip_missing: whether a part that is None is left out of the comparison.
     """
     values = list(map(_comparable, answers))
-    explains = partial(_explains, questions, values, skip_missing=skip_missing)
+    explains = partial(_explains, questions, values)
     for numbers in _attempts(questions, values, failures):
         for mistake in questions.exercise.parts.mistakes:
             for spelling in mistake.spellings:
@@ -97,14 +94,10 @@ def _explains(
     values: Sequence[Any],
     source: str,
     numbers: Iterable[int],
-    *,
-    skip_missing: bool,
 ) -> bool:
     """Whether a program of the course gives the same answers to these cases."""
     for number in numbers:
         mistaken = _comparable(_reference_answer(questions, source, number))
-        if skip_missing:
-            mistaken = leave_out(mistaken, values[number])
         if not _agree(questions.flat[number], mistaken, values[number]):
             return False
     return True
