@@ -323,6 +323,7 @@ def reach(page: Any, name: str, key: str = "Tab") -> None:
     raise AssertionError(f"the keyboard does not reach {name}")
 
 
+@pytest.mark.slow
 def test_by_keyboard_runs_are_canceled_and_paused_and_one_outlives_its_server(
     context: Any, opened: Any, runs_lab: Lab
 ) -> None:

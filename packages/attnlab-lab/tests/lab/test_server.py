@@ -32,6 +32,7 @@ def numbers(packed):
     return read_back(packed)[0].ravel().tolist()
 
 
+@pytest.mark.slow
 def test_a_job_runs_and_its_run_is_like_any_other(lab):
     settings = {"steps": 40, "evaluate_every": 20, "batch_size": 32}
     asked = {"experiment": "sorting", "settings": settings, "seed": 3, "name": "mine"}
