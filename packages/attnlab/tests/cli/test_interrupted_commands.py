@@ -8,9 +8,13 @@ from typing import NamedTuple
 
 import pytest
 
+pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")
+
 from attnlab.cli import main
 from attnlab.core.store import LOCK
 from tests.kills import FILLS, content_of, killed_at, without_room_at, writes_of
+from tests.pretrained.speaking import SENTENCES, saved
 from tests.sampling import sampled
 from tests.train.runs import FAILED
 
@@ -18,11 +22,12 @@ TINY = "steps=20 evaluate_every=10 letters=2 length=2 d_model=4 d_ff=4"
 COMMANDS = {
     "population": f"run sorting --seeds 2 -q --set {TINY}",
     "tune": f"tune sorting --seeds 1 --trials 7 -q --set rank=1..4 norm=layer,rms {TINY}",
+    "search": "search llama --corpus texts.csv",
     "run": f"run sorting -q --set {TINY}",
     "sweep": f"sweep sorting --seeds 1 -q --set rank=1,2 {TINY}",
 }
 DONE = (0, FAILED)  # in so few steps nothing is learned
-WITH_TIMES = {"config.json"}
+WITH_TIMES = {"config.json", "search.json"}
 REPORTS = {"report.json", "report.html"}  # a population's say how long it took
 
 
@@ -43,7 +48,12 @@ def whole(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         patch.setenv("ATTNLAB_CHECKPOINT_SECONDS", "0")
+        patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setattr("attnlab.draw.figures.is_available", lambda: False)
+        if "llama" in command:
+            saved("llama", here / "llama")
+            lines = [f'"{sentence.strip()}"\n' for sentence in SENTENCES]
+            (here / "texts.csv").write_text("text\n" + "".join(lines))
         with writes_of() as writes:
             assert main([*command, "--out", "whole"]) in DONE
         yield Undisturbed(command, results_of(here / "whole"), writes)
@@ -67,6 +77,8 @@ def go_on(command, folder, capsys):
     assert (status in (2, 3), refusal.count("\n")) == (True, 1), refusal
     if "attnlab resume" in refusal:
         assert main(["resume", str(folder), "-q"]) in DONE
+    elif "--resume" in refusal:
+        assert main([*command, "--out", str(folder), "--resume"]) in DONE
     else:
         assert "holds a run already, and nothing is overwritten" in refusal
 
@@ -105,7 +117,7 @@ def test_on_a_full_disk_each_folder_goes_on(whole, tmp_path, capsys):
     fill_and_go_on(whole, tmp_path, capsys, [fills // 2])
 
 
-@pytest.mark.parametrize("whole", sampled(["run", "sweep"], 1), indirect=True)
+@pytest.mark.parametrize("whole", sampled(["run", "search"], 1), indirect=True)
 def test_files_that_are_written_in_place_are_caught(whole, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("attnlab.core.store._replacing", lambda path, size: nullcontext(path))
     with pytest.raises(AssertionError):

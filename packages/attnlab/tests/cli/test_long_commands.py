@@ -60,7 +60,7 @@ def test_search_prints_and_keeps_what_was_found(run):
     assert "‹" in out
     assert f"{example.value:.3f}" in out
     assert {"page.html", "search.json"} <= set(os.listdir("found"))
-    status, out, _ = run(f"{asked} --json".replace("--out found", "--out again"))
+    status, out, _ = run(f"{asked} --resume --json")
     told = json.loads(out)
     assert told["heads"] == found.table()
     assert told["examples"][row["head"]][0]["tokens"] == list(example.tokens)
@@ -79,6 +79,7 @@ def test_search_prints_and_keeps_what_was_found(run):
         ("search llama --corpus texts.csv --measure previus", 2, "did you mean 'previous'"),
         ("search llama --corpus none.csv", 3, "there is no file none.csv"),
         ("search llama --corpus texts.csv --column txt", 2, "did you mean 'text'"),
+        ("search llama --corpus texts.csv --resume", 2, "--resume needs --out"),
         ("search llama --corpus texts.csv --head 1.9", 2, "there is no head 1.9"),
         ("search llama", 2, "corpus"),
         ("search llama --corpus empty.txt", 2, "no text could be read"),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnlab.cli.failures import writing_to
 from attnlab.cli.options import AsJson, OptionalWholeNumber, Strings, Switch, WholeNumber
 from attnlab.cli.output_folder import show_page
 from attnlab.cli.progress import progress
@@ -33,6 +34,7 @@ def search(
     limit: OptionalWholeNumber = None,
     max_length: OptionalWholeNumber = None,
     out: Path | None = None,
+    resume: Switch = False,
     as_json: AsJson = False,
 ) -> int:
     """Search many texts for what a pretrained model's heads do: which heads, and at which tokens.
@@ -60,18 +62,22 @@ def search(
     max_length
         The maximum number of tokens of a text; longer texts are cut, and counted.
     out
-        A folder to create: a page, and tables as CSV.
+        A folder to create: a page, tables as Parquet (CSV without pyarrow), and what --resume
+        needs.
+    resume
+        Resume the search in --out, after an interruption or with a corpus that has grown.
     as_json
         Print the result as JSON.
     """
     from attnlab.draw.corpus import write_corpus_page
     from attnlab.look.corpus import Corpus, search_corpus
 
-    _check_options(model, measure, out)
+    _check_options(model, measure, out, resume)
     opened = open_model(model)
     require_tokenizer(opened)
     texts = Corpus(corpus, column=column, limit=limit, max_length=max_length)
-    with progress(str(corpus), is_quiet=as_json) as observer:
+    again = "the same command with --resume."
+    with writing_to(out, "search.json", again), progress(str(corpus), is_quiet=as_json) as observer:
         result = search_corpus(
             opened,
             texts,
@@ -94,7 +100,7 @@ def search(
     return 0
 
 
-def _check_options(model: str, measure: str, out: Path | None) -> None:
+def _check_options(model: str, measure: str, out: Path | None, resume: bool) -> None:
     from attnlab.look.corpus.measures import measure_of
     from attnlab.look.corpus.result import is_there
 
@@ -109,8 +115,12 @@ def _check_options(model: str, measure: str, out: Path | None) -> None:
             "token: needs a pattern for a whole token, such as 'token:film|films' or "
             "'token:[A-Z].*'."
         )
-    if out is not None and is_there(out):
-        raise WrongUsage(f"{out} holds a search already; choose another folder.")
+    if resume and out is None:
+        raise WrongUsage("--resume needs --out with the folder of the search.")
+    if out is not None and is_there(out) and not resume:
+        raise WrongUsage(
+            f"{out} holds a search already: resume it with --resume, or choose another folder."
+        )
 
 
 def _progress_lines(observer: "Observer | None") -> "Callable[[Progress], None]":

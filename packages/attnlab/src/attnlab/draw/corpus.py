@@ -38,6 +38,8 @@ def corpus_report(
     words = _words_of(search.measure)
     order = "lowest" if search.lowest else "highest"
     texts = f"{search.counts.get('texts read', 0):,} texts"
+    if not search.is_done:
+        texts += " so far"
     return ReportContent(
         title=_capitalized(words),
         subtitle=f"{search.model}, {order} first, in {texts}.",

@@ -1,4 +1,5 @@
-"""Corpus search: what is found is what reading each text alone would show."""
+"""Corpus search: what is found is what reading each text alone would show; what is stopped ends in
+the same bytes."""
 
 import csv
 import json
@@ -9,6 +10,7 @@ import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.corpus import MEASURES, Corpus, measures, open_search, search_corpus, tally
+from attnlab.look.corpus import search as searching
 from attnlab.look.corpus.text_files import rows_of
 from attnlab.models import Encoder, EncoderConfig
 from attnlab.seeds import isolated
@@ -210,18 +212,34 @@ def test_the_interval_covers_the_mean_of_all_texts_about_as_often_as_it_says():
     assert 0.88 <= covered / trials <= 0.98
 
 
-def test_what_was_stopped_leaves_nothing_and_is_begun_again(encoder, tmp_path):
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".json"}
+
+
+def test_what_was_stopped_ends_in_the_same_bytes(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(searching, "_WINDOW", 2)
+    search(encoder, "previous", out=tmp_path / "whole")
+
     def stop(progress):
-        raise KeyboardInterrupt
+        if progress.texts == 6:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         search(encoder, "previous", out=tmp_path / "a", progress=stop)
-    with pytest.raises(CouldNotRun, match="there is no search"):
-        open_search(tmp_path / "a")
-    found = search(encoder, "previous", out=tmp_path / "a")
+    partial = open_search(tmp_path / "a")
+    assert not partial.is_done
+    assert partial.counts["texts read"] == 4
+    assert partial.examples("0.0")
+    told = []
+    found = search(encoder, "previous", out=tmp_path / "a", progress=told.append)
+    assert told[0].texts == 6
+    assert found.is_done
+    assert files(tmp_path / "a") == files(tmp_path / "whole")
     assert open_search(tmp_path / "a").table() == found.table()
-    with pytest.raises(WrongUsage, match="holds a search already"):
-        search(encoder, "previous", out=tmp_path / "a")
+    with pytest.raises(WrongUsage, match="another search: measure"):
+        search(encoder, "first", out=tmp_path / "a")
+    with pytest.raises(WrongUsage, match="another search: the corpus"):
+        search(encoder, "previous", TEXTS[::-1], out=tmp_path / "a")
 
 
 def test_of_equal_values_the_first_texts_are_named_in_whatever_order_they_are_read(encoder):
@@ -246,6 +264,30 @@ def test_infinite_and_whole_values_are_what_they_are(encoder):
     assert search(encoder, endless).examples("0.0")[0].value == math.inf
     value = search(encoder, whole).examples("0.0")[0].value
     assert value == int(value)
+
+
+def test_a_function_that_was_changed_does_not_go_on_under_its_name(encoder, tmp_path):
+    def own(rows):
+        return rows.weights.amax(-1)
+
+    before = own
+    search(encoder, before, out=tmp_path)
+
+    def own(rows):
+        return rows.weights.amin(-1)
+
+    with pytest.raises(WrongUsage, match="another search: code"):
+        search(encoder, own, out=tmp_path)
+    assert search(encoder, before, out=tmp_path).is_done
+
+
+def test_texts_that_become_other_ids_or_fewer_rows_do_not_go_on(encoder, tmp_path):
+    search(encoder, "previous", out=tmp_path)
+    with pytest.raises(WrongUsage, match="how its texts become ids"):
+        search(encoder, "previous", out=tmp_path, encode=lambda text: encode(text)[::-1])
+    with pytest.raises(WrongUsage, match="of which 7 rows were read and 3 are left"):
+        search(encoder, "previous", out=tmp_path, limit=3)
+    assert search(encoder, "previous", [*TEXTS, "a cat"], out=tmp_path).counts["texts read"] == 8
 
 
 @pytest.mark.parametrize(
@@ -339,8 +381,8 @@ def test_a_folder_that_holds_something_else_or_is_damaged_is_refused(encoder, tm
         open_search(tmp_path)
     search(encoder, "previous", out=tmp_path)
     told = json.loads((tmp_path / "search.json").read_text())
-    damages = {"heads": None, "sha256": "0", "counts": 3}
+    damages = {"heads": None, "numbers": "none.safetensors", "sha256": "0", "counts": 3}
     for damage in ({"format": "other"}, *({name: each} for name, each in damages.items())):
         (tmp_path / "search.json").write_text(json.dumps({**told, **damage}))
-        with pytest.raises(CouldNotRun, match=r"no search|damaged"):
+        with pytest.raises(CouldNotRun, match=r"no search|damaged|could not read .*none\."):
             open_search(tmp_path)

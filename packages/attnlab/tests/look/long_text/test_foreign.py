@@ -71,3 +71,13 @@ def test_no_stream_of_a_block_that_is_done_is_held(ids):
         assert held == [0]
         assert not model.current_pass.stream
     hook.remove()
+
+
+def test_a_foreign_model_of_other_settings_does_not_go_on(ids, tmp_path):
+    stopped(attach(FAMILIES["mistral"].build()), ids, tmp_path / "a", 1)
+    model = attach(FAMILIES["mistral"].build(sliding_window=9))
+    with pytest.raises(WrongUsage, match="another document: the model"):
+        summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    moved = attach(FAMILIES["mistral"].build())
+    moved.foreign.config.name_or_path = "/somewhere/else"
+    assert summarize_document(moved, ids, out=tmp_path / "a", reduce=SMALL).is_done

@@ -1,5 +1,5 @@
 """The result of a search: examples of each head in their texts, and the distribution of its values;
-and its folder.
+and its folder, whose state is replaced as a whole, so that a stopped search resumes from it.
 """
 
 import csv
@@ -16,7 +16,6 @@ from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.corpus.tally import Tally
 
 _AROUND = 12  # tokens of the context on either side
-_NUMBERS = "numbers.safetensors"
 
 
 @displayed
@@ -56,16 +55,17 @@ class Example:
 
 @displayed
 class CorpusSearch:
-    """The result of a search.
+    """The result of a search so far.
 
-    measure: its name · counts: of rows, texts and tokens · heads: their names.
+    measure: its name · counts: of rows, texts and tokens · heads: their names · is_done: the whole
+    corpus was read.
     """
 
     def __init__(self, state: JsonObject, tally: Tally):
         self.measure, self.model = str(state["measure"]), str(state["model"])
         self.heads: tuple[str, ...] = tuple(state["heads"])
         self.counts: dict[str, int] = dict(state["counts"])
-        self.lowest = bool(state["lowest"])
+        self.is_done, self.lowest = bool(state["is_done"]), bool(state["lowest"])
         self.seconds = float(state["seconds"])
         self._texts: dict[str, Sequence[int]] = state["texts"]
         self._names: dict[str, str] = state["names"]
@@ -111,10 +111,15 @@ class SearchFolder(store.StateFolder):
         super().__init__(path, "search.json", "attnlab corpus search 1", "search")
 
     def keep(self, state: JsonObject, tally: Tally) -> None:
-        """Write the numbers, then the state that names their checksum."""
+        """Write the state: first the numbers in a new file, then the JSON file that names it."""
         content = store.pack(tally.state())
-        store.write_bytes(self.path / _NUMBERS, content)
-        self.write({**state, "sha256": store.digest_of(content)})
+        digest = store.digest_of(content)
+        name = f"numbers-{digest[:12]}.safetensors"
+        store.write_bytes(self.path / name, content)
+        self.write({**state, "numbers": name, "sha256": digest})
+        for old in self.path.glob("numbers-*.safetensors"):
+            if old.name != name:
+                old.unlink(missing_ok=True)
 
     def load(self) -> tuple[JsonObject, Tally]:
         """Read the state.
@@ -125,12 +130,12 @@ class SearchFolder(store.StateFolder):
         state = self.read()
         with store.refusing_damage(f"the search in {self.path}"):
             tally = Tally(len(state["heads"]), state["top"], state["seed"], lowest=state["lowest"])
-            tally.restore(self.get(_NUMBERS, state["sha256"]))
+            tally.restore(self.get(Path(str(state["numbers"])).name, state["sha256"]))
             return state, tally
 
 
 def open_search(folder: Path | str) -> CorpusSearch:
-    """Open the folder of a search.
+    """Open the folder of a search, finished or not.
 
     Raises:
         CouldNotRun: it is missing or damaged.

@@ -6,9 +6,10 @@ token.
     search.examples("3.5")         # the queries with the largest values, with their texts
 
 Texts are read in windows of some hundred, batched by length, and forgotten; the state does not grow
-with the corpus (`tally.py`).
+with the corpus (`tally.py`). It is written after each window, and the same call resumes from it.
 """
 
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,22 +23,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from attnlab.core.store import JsonObject, locked, make_folder
+from attnlab.core.store import JsonObject, locked, make_folder, remove_remains
 from attnlab.errors import CouldNotRun, WrongUsage, is_integer, type_words
 from attnlab.look.collector import run_collector
-from attnlab.look.corpus.measures import Measure, Measurer, Rows, measure_of
+from attnlab.look.corpus.measures import Measure, Measurer, Rows, digest_of, measure_of
 from attnlab.look.corpus.result import CorpusSearch, SearchFolder, write_tables
 from attnlab.look.corpus.tally import Tally
 from attnlab.look.corpus.text_files import Row, rows_of
 from attnlab.look.heads import chosen_heads, head_name
 from attnlab.look.inputs import foreign_of
 from attnlab.look.long_text.inputs import arguments_for, check_ids, parts_of
+from attnlab.look.long_text.long_text import fingerprint
 from attnlab.look.recording.tokens import Vocabulary, name_of, names_of, vocabulary_of
 from attnlab.pretrained.text import max_tokens, tokenized
 from attnlab.progress import notebook_bar
 from attnlab.shapes import require_integer
 
 _WINDOW = 256  # texts that are batched by length together
+_SAME = ("measure", "code", "fingerprint", "heads", "column", "top", "longest", "lowest", "seed")
 Encode = Callable[[str], Sequence[int]]
 _USUAL = 1024  # the most tokens of a text by default
 
@@ -112,14 +115,14 @@ def search_corpus(
             Corpus("reviews.csv", column="review", limit=1000).
         measure: one of `MEASURES`, "token:REGEX", or a function of `Rows`.
         heads: such as ["3.5", "4"]; None for all.
-        out: a folder to create; None to write nothing.
+        out: a folder to create or to resume from; None to write nothing.
         top: examples for each head, at most one of each text.
         lowest: keep the least values instead of the largest.
         seed: of the sample and of the intervals.
         progress: called after each batch; None for a bar in a notebook.
 
     Raises:
-        WrongUsage: invalid arguments, a corpus without any text, or a folder that holds a search.
+        WrongUsage: invalid arguments, a corpus without any text, or a folder with another search.
         CouldNotRun: the corpus or the folder cannot be read or written.
     """
     name, measured = measure_of(measure)
@@ -131,37 +134,40 @@ def search_corpus(
         raise WrongUsage("heads= has no head; leave it out for all.")
     state: JsonObject = {
         "model": str(getattr(model, "name", "") or type(model).__name__),
+        "fingerprint": fingerprint(model),
         "measure": name,
+        "code": digest_of(measure),
         "heads": [head_name(part, head) for part, numbers in chosen.items() for head in numbers],
+        "column": texts.column,
         "top": top,
+        "longest": longest,
         "lowest": lowest,
         "seed": seed,
+        "rows": 0,
         "counts": Counter(),
         "texts": {},
+        "is_done": False,
     }
     if progress is None and (bar := notebook_bar("texts read")) is not None:
         progress = lambda far: bar.count(far.texts)  # noqa: E731
     vocabulary = vocabulary_of(model, texts.vocabulary)
     encode = encoder_of(model, texts.encode, longest)
-    search = _Search(model, measured, chosen, encode, vocabulary, longest, state)
+    search = _Search(model, measured, chosen, encode, vocabulary, state)
     rows = islice(rows_of(texts.source, texts.column), texts.limit)
     if out is None:
-        search.read(rows, texts.batch_tokens, progress)
-        return CorpusSearch(state, search.tally)
+        return search.read(rows, texts.batch_tokens, progress)
     folder = SearchFolder(Path(out))
-    if folder.is_there:
-        raise WrongUsage(f"{out} holds a search already; choose another folder.")
     make_folder(folder.path)
     with locked(folder.path):
-        search.read(rows, texts.batch_tokens, progress)
-        folder.keep(state, search.tally)
-        result = CorpusSearch(state, search.tally)
+        remove_remains(folder.path)
+        search.resume(rows, folder)
+        result = search.read(rows, texts.batch_tokens, progress)
         write_tables(result, folder.path)
         return result
 
 
 class _Search:
-    """A search while it runs; `state` and `tally` are its result."""
+    """A search while it runs; `state` is written to its folder, beside the tally."""
 
     def __init__(
         self,
@@ -170,37 +176,66 @@ class _Search:
         heads: dict[str, list[int]],
         encode: Encode,
         vocabulary: Vocabulary | None,
-        longest: int,
         state: JsonObject,
     ) -> None:
         self._model, self._measure, self._heads = model, measure, heads
-        self._encode, self._vocabulary, self._longest = encode, vocabulary, longest
+        self._encode, self._vocabulary = encode, vocabulary
         self._state = state
-        self.tally = Tally(len(state["heads"]), state["top"], state["seed"], lowest=state["lowest"])
+        self._folder: SearchFolder | None = None
+        self._tally = Tally(
+            len(state["heads"]), state["top"], state["seed"], lowest=state["lowest"]
+        )
+        self._digest = hashlib.sha256()
+        self._began, self._before = time.monotonic(), 0.0
 
     def read(
         self, rows: Iterator[Row], most: int, progress: Callable[[Progress], None] | None
-    ) -> None:
-        """Read all rows."""
-        counts, began = self._state["counts"], time.monotonic()
+    ) -> CorpusSearch:
+        """Read all rows, and return the result."""
+        counts = self._state["counts"]
+        tokens_before = counts["tokens read"]
         while window := list(islice(rows, _WINDOW)):
             for batch in batches(self._encoded(window), most):
                 self._measure_batch(batch)
                 if progress is not None:
-                    spent = time.monotonic() - began
+                    spent = time.monotonic() - self._began
                     tokens, left = counts["tokens read"], counts["rows left out"]
-                    rate = tokens / max(spent, 1e-9)
+                    rate = (tokens - tokens_before) / max(spent, 1e-9)
                     progress(Progress(counts["texts read"], tokens, left, spent, rate))
+            self._state["rows"] = window[-1].number + 1
+            self._keep()
         if not counts["texts read"]:
             reasons = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
             raise WrongUsage(f"no text could be read: {reasons or 'no row at all'}.")
-        tokens_of_examples = chain.from_iterable(self._state["texts"].values())
-        self._state["names"] = names_of(tokens_of_examples, self._vocabulary)
-        self._state["seconds"] = round(time.monotonic() - began, 3)
+        self._state["is_done"] = True
+        self._keep()
+        return CorpusSearch(self._state, self._tally)
+
+    def resume(self, rows: Iterator[Row], folder: SearchFolder) -> None:
+        """Write into a folder, and resume the search there, if it is this one.
+
+        Raises:
+            WrongUsage: the folder holds another search; the message names the difference.
+        """
+        self._folder = folder
+        if not folder.is_there:
+            return
+        before, tally = folder.load()
+        different = [name for name in _SAME if before.get(name) != self._state[name]]
+        different = different or self._differences(rows, before)
+        if different:
+            raise WrongUsage(
+                f"{folder.path} holds another search: {', '.join(different)} differs. Choose "
+                "another folder."
+            )
+        self._state["counts"].update(before["counts"])
+        self._state |= {"rows": before["rows"], "texts": before["texts"]}
+        self._before, self._tally = before["seconds"], tally
 
     def _encoded(self, window: list[Row]) -> list[tuple[int, list[int]]]:
         texts, counts = [], self._state["counts"]
         for row in window:
+            self._learn(row)
             ids = [] if row.text is None else list(self._encode(row.text))
             if not ids:
                 counts["rows left out"] += 1
@@ -208,7 +243,7 @@ class _Search:
                 continue
             counts["texts read"] += 1
             counts["tokens read"] += len(ids)
-            is_longest = len(ids) >= self._longest
+            is_longest = len(ids) >= self._state["longest"]
             counts["texts of the longest length, perhaps cut"] += is_longest
             texts.append((row.number, ids))
         return texts
@@ -219,12 +254,43 @@ class _Search:
         names = partial(name_of, vocabulary=self._vocabulary)
         measurer = Measurer(self._heads, self._measure, ids, batch.real.to(ids.device), names)
         run_collector(self._model, measurer, arguments, options)
-        self.tally.add(*measurer.values_and_keys(), batch.numbers, batch.lengths)
+        self._tally.add(*measurer.values_and_keys(), batch.numbers, batch.lengths)
         texts = self._state["texts"]  # of the examples
         for row, number in enumerate(batch.numbers):
             texts[str(number)] = batch.ids[row, : batch.lengths[row]].tolist()
-        kept = set(map(str, set(self.tally.places[..., 0].flatten().tolist())))
+        kept = set(map(str, set(self._tally.places[..., 0].flatten().tolist())))
         self._state["texts"] = {number: ids for number, ids in texts.items() if number in kept}
+
+    def _learn(self, row: Row) -> None:
+        """Add a row to the digest of the corpus."""
+        text = row.why if row.text is None else row.text
+        self._digest.update(hashlib.sha256(text.encode("utf-8", "replace")).digest())
+
+    def _keep(self) -> None:
+        tokens = chain.from_iterable(self._state["texts"].values())
+        self._state |= {
+            "digest": self._digest.hexdigest(),
+            "names": names_of(tokens, self._vocabulary),
+            "seconds": round(self._before + time.monotonic() - self._began, 3),
+        }
+        if self._folder is not None:
+            self._folder.keep(self._state, self._tally)
+
+    def _differences(self, rows: Iterator[Row], before: JsonObject) -> list[str]:
+        """Read the rows of a search again, and list the differences."""
+        count = 0
+        for row in islice(rows, before["rows"]):
+            count += 1
+            self._learn(row)
+            known = before["texts"].get(str(row.number))
+            if known is None:
+                continue
+            if row.text is None or list(self._encode(row.text)) != known:
+                return ["the corpus, or how its texts become ids,"]
+        if count < before["rows"]:
+            were = f"{before['rows']:,} rows were read and {count:,} are left"
+            return [f"the corpus, of which {were},"]
+        return ["the corpus"] if self._digest.hexdigest() != before["digest"] else []
 
 
 def encoder_of(model: nn.Module, encode: Encode | None, longest: int) -> Encode:

@@ -7,10 +7,14 @@ tokens.safetensors   the ids
 layers/000.safetensors …   the summaries
 """
 
+import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from attnlab.core import store
@@ -18,7 +22,11 @@ from attnlab.core.store import JsonObject
 from attnlab.display import Card, displayed
 from attnlab.errors import require_known
 from attnlab.look.heads import layer_name, parts_by_name
+from attnlab.look.inputs import foreign_of
 from attnlab.look.summaries import Summary
+
+_PIECE = 2**24  # numbers of a model that are hashed together
+_IRRELEVANT = ("_", "transformers_version", "name_or_path")
 
 
 @displayed
@@ -110,3 +118,29 @@ class Folder(store.StateFolder):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "document.json", "attnlab document 1", "document")
+
+
+@torch.no_grad()
+def fingerprint(model: nn.Module) -> str:
+    """Return a digest of a model's weights and config, without its place and implementation."""
+    config: Any = getattr(foreign_of(model), "config", None)
+    settings = _lasting(config.to_dict()) if hasattr(config, "to_dict") else repr(config)
+    digest = hashlib.sha256(
+        json.dumps(settings, default=lambda value: type(value).__name__).encode()
+    )
+    seen: set[int] = set()  # tied weights are hashed once
+    for name, value in model.state_dict(keep_vars=True).items():
+        if isinstance(value, Tensor) and id(value) not in seen:
+            seen.add(id(value))
+            digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+            for piece in torch.split(value.detach().reshape(-1), _PIECE):
+                digest.update(piece.cpu().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _lasting(settings: Any) -> Any:
+    """Return a config in a fixed order, without the entries that do not affect results."""
+    if isinstance(settings, Mapping):
+        named = sorted((str(name), value) for name, value in settings.items())
+        return {name: _lasting(value) for name, value in named if not name.startswith(_IRRELEVANT)}
+    return list(map(_lasting, settings)) if isinstance(settings, list | tuple) else settings
