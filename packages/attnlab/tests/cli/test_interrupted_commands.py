@@ -12,7 +12,8 @@ pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
 from attnlab.cli import main
-from attnlab.core.store import LOCK
+from attnlab.core.store import LOCK, write_bytes
+from attnlab.draw import long_text_report
 from tests.kills import FILLS, content_of, killed_at, without_room_at, writes_of
 from tests.pretrained.speaking import SENTENCES, saved
 from tests.sampling import sampled
@@ -23,11 +24,12 @@ COMMANDS = {
     "population": f"run sorting --seeds 2 -q --set {TINY}",
     "tune": f"tune sorting --seeds 1 --trials 7 -q --set rank=1..4 norm=layer,rms {TINY}",
     "search": "search llama --corpus texts.csv",
+    "long text": "look llama --document book.txt --tiles 16 --head 1.2",
     "run": f"run sorting -q --set {TINY}",
     "sweep": f"sweep sorting --seeds 1 -q --set rank=1,2 {TINY}",
 }
 DONE = (0, FAILED)  # in so few steps nothing is learned
-WITH_TIMES = {"config.json", "search.json"}
+WITH_TIMES = {"config.json", "search.json", "document.json"}
 REPORTS = {"report.json", "report.html"}  # a population's say how long it took
 
 
@@ -50,8 +52,10 @@ def whole(request, tmp_path_factory):
         patch.setenv("ATTNLAB_CHECKPOINT_SECONDS", "0")
         patch.setenv("HF_HUB_OFFLINE", "1")
         patch.setattr("attnlab.draw.figures.is_available", lambda: False)
+        patch.setattr(long_text_report, "save_figure", lambda _, path: write_bytes(path, b"none"))
         if "llama" in command:
             saved("llama", here / "llama")
+            (here / "book.txt").write_text(" ".join(SENTENCES))
             lines = [f'"{sentence.strip()}"\n' for sentence in SENTENCES]
             (here / "texts.csv").write_text("text\n" + "".join(lines))
         with writes_of() as writes:

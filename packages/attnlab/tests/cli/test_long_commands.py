@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
 from attnlab.look.corpus import open_search
-from attnlab.look.long_text import open_document
+from attnlab.look.long_text import open_document, summarize
 from tests.pretrained.speaking import SENTENCES, saved
 
 
@@ -33,9 +33,22 @@ def _elsewhere(work, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-def test_a_document_is_read_and_kept(run):
+def test_a_document_is_read_kept_stopped_and_gone_on_with(run, monkeypatch):
     asked = "look llama --document book.txt --tiles 16 --out book"
-    status, out, _ = run(asked)
+    whole = summarize.Summarizer._write
+
+    def stop(self, part, summary, call):
+        if part == "layers.1.attention":
+            raise KeyboardInterrupt
+        whole(self, part, summary, call)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(summarize.Summarizer, "_write", stop)
+        status, _, error = run(asked)
+    assert status == 130
+    assert "--resume" in error
+    assert run(asked)[0] == 2
+    status, out, _ = run(f"{asked} --resume")
     assert status == 0
     document = open_document("book")
     assert f"read {document.length:,} tokens: 8 heads" in out
@@ -43,8 +56,7 @@ def test_a_document_is_read_and_kept(run):
     assert f"the token before {best['layer']}.{best['head']} {best['previous']:.2f}" in out
     for name in ("report.html", "view.html"):
         assert str(name) in out
-    assert run(asked)[0] == 2
-    status, out, _ = run(f"{asked} --json".replace("--out book", "--out again"))
+    status, out, _ = run(f"{asked} --resume --json")
     assert json.loads(out)["heads"] == document.table()
 
 
@@ -73,7 +85,7 @@ def test_search_prints_and_keeps_what_was_found(run):
         ("look llama words --document book.txt --out x", 2, "leave the words out"),
         ("look llama --document none.txt --out x", 3, "could not read none.txt"),
         ("look llama --document empty.txt --out x", 2, "is empty"),
-        ("look llama --document book.txt --out x --head 1.1", 2, "--head: not with --document"),
+        ("look llama --document book.txt --out x --head 7.1", 2, "no head 7.1; the layers with"),
         ("look llama --document book.txt --out x --tiles 0", 2, "tiles"),
         ("look llama words --tiles 3", 2, "--tiles"),
         ("search llama --corpus texts.csv --measure previus", 2, "did you mean 'previous'"),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnlab.cli.failures import writing_to
 from attnlab.cli.options import LongTextOptions
 from attnlab.cli.output_folder import show_page
 from attnlab.cli.progress import counting
@@ -60,7 +61,7 @@ def summarize_long_text(
     Args:
         name: a pretrained model.
         options: the text, and how it is read.
-        out: the folder to create.
+        out: the folder to create or to resume.
         as_json: print every head's numbers as JSON.
     """
     from attnlab.draw.long_text_report import write_document
@@ -72,13 +73,16 @@ def summarize_long_text(
     assert options.document is not None
     if out is None:
         raise WrongUsage("--document needs a folder for its results: --out DIR.")
-    if Folder(out).is_there:
-        raise WrongUsage(f"{out} holds a long text already; choose another folder.")
+    if Folder(out).is_there and not options.resume:
+        raise WrongUsage(
+            f"{out} holds a long text already: resume it with --resume, or choose another folder."
+        )
     text, model = read_text(options.document), open_model(name)
     reduce = Summarize()
     if options.tiles is not None:
         reduce = Summarize(tiles=options.tiles)
-    with counting(str(options.document), is_quiet=as_json) as tell:
+    title, again = str(options.document), "the same command with --resume."
+    with writing_to(out, "document.json", again), counting(title, is_quiet=as_json) as tell:
         document = summarize_document(
             model,
             text,

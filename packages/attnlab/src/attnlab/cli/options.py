@@ -119,6 +119,9 @@ class LongTextOptions(_Optional):
     tiles: OptionalWholeNumber = None
     """With --document: the maximum number of cells on each side of a map (256)."""
 
+    resume: Switch = False
+    """With --document: resume what was interrupted."""
+
     beyond: Switch = False
     """With --document: allow a text that exceeds the model's context length."""
 

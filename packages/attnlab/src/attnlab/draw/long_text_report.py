@@ -16,6 +16,7 @@ from attnlab.draw.attention.summary_maps import SummaryMaps
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import MapChoice, Maps, ReportContent, Scalar, Table
 from attnlab.draw.view import write_view
+from attnlab.errors import WrongUsage
 from attnlab.look.heads import layer_name
 from attnlab.look.long_text import Document
 
@@ -53,11 +54,15 @@ def write_document(document: Document, folder: Path | str | None = None) -> Path
 def document_report(document: Document) -> ReportContent:
     """Describe every head in numbers."""
     rows = document.table()
+    if not rows:
+        raise WrongUsage(f"the long text in {document.folder} has no summarized layer yet.")
     facts: list[tuple[str, Scalar]] = [
         ("Model", document.model),
         ("Tokens", f"{document.length:,}"),
         ("Heads", len(rows)),
     ]
+    if document.unfinished:
+        facts.append(("Layers not done yet", ", ".join(map(layer_name, document.unfinished))))
     return ReportContent(
         title="Every head over a long text",
         subtitle="Attention weights of each head, averaged over all tokens, exactly.",

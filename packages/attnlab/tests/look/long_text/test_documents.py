@@ -45,6 +45,17 @@ def files(folder):
     return {path.name: path.read_bytes() for path in sorted((folder / "layers").iterdir())}
 
 
+def stopped(model, ids, out, after, **options):
+    """Summarize until some layers are done, and be interrupted there."""
+
+    def stop(progress):
+        if progress.done == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        summarize_document(model, ids, out=out, reduce=SMALL, progress=stop, **options)
+
+
 def blocks_run(parts, run):
     """Return the numbers of the parts that were computed, in order."""
     found = []
@@ -87,6 +98,8 @@ def test_what_is_written_of_every_head_is_what_a_recording_shows(model, ids, tmp
     assert len(document.table()) == 16
     assert document.measure("entropy").shape == (4, 4)
     assert document.tokens == [str(token) for token in ids.tolist()]
+    assert document.is_done
+    assert not document.unfinished
 
 
 def test_summaries_of_the_layer_before_are_caught(model, ids, tmp_path, monkeypatch):
@@ -102,11 +115,34 @@ def test_summaries_of_the_layer_before_are_caught(model, ids, tmp_path, monkeypa
         check_against_recording(model, document, ids)
 
 
-def test_a_damaged_layer_is_refused(model, ids, tmp_path):
-    document = summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+@pytest.mark.parametrize("after", [1, 3])
+def test_what_was_stopped_ends_in_the_same_bytes_and_summarizes_nothing_twice(
+    model, ids, tmp_path, monkeypatch, after
+):
+    summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
+    stopped(model, ids, tmp_path / "a", after)
+    partial = open_document(tmp_path / "a")
+    assert (len(partial.parts), partial.is_done) == (after, False)
+    assert len(partial.table()) == 4 * after
+    summaries, whole = [], Summarize.__call__
+    counted = lambda self, call: summaries.append(1) or whole(self, call)  # noqa: E731
+    monkeypatch.setattr(Summarize, "__call__", counted)
+    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    assert files(tmp_path / "a") == files(tmp_path / "whole")
+    assert len(summaries) == 4 - after
+    again = lambda: summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)  # noqa: E731
+    assert blocks_run(attentions(model), again) == []
+
+
+def test_a_damaged_layer_is_made_anew(model, ids, tmp_path):
+    summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
+    stopped(model, ids, tmp_path / "a", 3)
+    (tmp_path / "a" / "layers" / "001.safetensors").write_bytes(b"damaged")
+    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    assert files(tmp_path / "a") == files(tmp_path / "whole")
     (tmp_path / "a" / "layers" / "001.safetensors").write_bytes(b"damaged")
     with pytest.raises(CouldNotRun, match="checksum"):
-        document.summary(1)
+        open_document(tmp_path / "a").summary(1)
 
 
 def test_only_chosen_layers_are_done_and_the_model_runs_no_further(model, ids, tmp_path):
@@ -143,17 +179,56 @@ def test_the_bytes_of_a_summary_are_told_before(model, ids, tmp_path):
     assert size - 2000 <= told <= size + 4 * 4 * LENGTH
 
 
-def test_what_was_stopped_is_no_document_and_is_begun_again(model, ids, tmp_path):
-    def stop(progress):
+def test_another_document_is_refused_by_what_differs(model, ids, tmp_path):
+    stopped(model, ids, tmp_path / "a", 1)
+    for other, options, what in (
+        (ids.flip(0), {}, "the text"),
+        (ids[:-1], {}, "the length"),
+        (ids, {"reduce": Summarize(tiles=9)}, "tiles"),
+        (ids, {"reduce": Summarize(tiles=8, top=3)}, "top"),
+        (ids, {"layers": ["0"]}, "layers"),
+    ):
+        with pytest.raises(WrongUsage, match=f"another document: {what}"):
+            summarize_document(model, other, out=tmp_path / "a", **{"reduce": SMALL, **options})
+
+
+def exchanged(model):
+    """Exchange two numbers in the middle of a matrix: neither its ends nor its sum change."""
+    weight = model.layers[2].feed_forward.inner.weight.data.view(-1)
+    weight[[100, 101]] = weight[[101, 100]]
+    return model
+
+
+def test_a_model_that_differs_in_anything_does_not_go_on(model, ids, tmp_path):
+    stopped(model, ids, tmp_path / "a", 1)
+    for other in (decoder(temperature=2.0), decoder(activation="gelu"), exchanged(decoder())):
+        with pytest.raises(WrongUsage, match="another document: the model"):
+            summarize_document(other, ids, out=tmp_path / "a", reduce=SMALL)
+
+
+def test_who_is_killed_after_the_last_layer_ends_as_who_was_not(model, ids, tmp_path, monkeypatch):
+    def killed(*given):  # before it is written that all is done
+        run_collector(*given)
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL, progress=stop)
-    with pytest.raises(CouldNotRun, match="there is no document"):
-        open_document(tmp_path / "a")
-    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
-    with pytest.raises(WrongUsage, match="holds a document already"):
-        summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    with monkeypatch.context() as patch:
+        patch.setitem(summarize.__dict__, "run_collector", killed)
+        with pytest.raises(KeyboardInterrupt):
+            summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    assert not open_document(tmp_path / "a").is_done
+    (tmp_path / "a" / ".document.json.x.part").mkdir()  # of who was killed while it was written
+    assert summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL).is_done
+    names = {each.name for each in (tmp_path / "a").iterdir()}
+    assert names == {"document.json", "tokens.safetensors", "layers"}
+
+
+def test_a_document_that_does_not_say_what_is_done_does_not_go_on(model, ids, tmp_path):
+    stopped(model, ids, tmp_path / "a", 1)
+    file = tmp_path / "a" / "document.json"
+    for layers in (None, [], "all"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "layers": layers}))
+        with pytest.raises(CouldNotRun, match="damaged"):
+            summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
 
 
 def test_the_room_on_the_disk_is_that_of_the_summaries(ids, tmp_path, monkeypatch):

@@ -1,4 +1,5 @@
-"""Long documents read by foreign models: every backend, windows, sinks, two stacks."""
+"""Long documents read by foreign models: every backend, windows, sinks, two stacks; stopped and
+gone on with."""
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ import torch
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.look.long_text import summarize_document
-from tests.look.long_text.test_documents import SMALL, blocks_run
+from tests.look.long_text.test_documents import SMALL, blocks_run, files, stopped
 
 pytest.importorskip("transformers")
 
@@ -31,7 +32,7 @@ def weights_of(model, parts, ids):
 
 
 @pytest.mark.parametrize("name", sampled(NAMES, 3))
-def test_every_family_is_summarised_as_it_is_recorded(name, ids, tmp_path):
+def test_every_family_is_summarised_as_it_is_recorded_stopped_or_not(name, ids, tmp_path):
     model = attach(FAMILIES[name].build())
     document = summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
     for part, weights in weights_of(model, document.parts, ids).items():
@@ -42,6 +43,9 @@ def test_every_family_is_summarised_as_it_is_recorded(name, ids, tmp_path):
         cells = weights.reshape(len(weights), 8, 5, 8, 5).amax((0, 2, 4))
         assert hidden is None or not bool(cells[hidden].any())
         assert hidden is not None or bool((cells > 0).all())
+    stopped(model, ids, tmp_path / "a", 1)
+    summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
+    assert files(tmp_path / "a") == files(tmp_path / "whole")
 
 
 def test_no_logits_are_made(ids, tmp_path):

@@ -1,8 +1,8 @@
 """A summarized long text, opened from its folder: tables, summaries, measures.
 
-Each file is written atomically, document.json last:
+Each file is written atomically when its layer is done:
 
-document.json        the text, the model, the settings; each layer with its checksum
+document.json        the text, the model, the settings; each finished layer with its checksum
 tokens.safetensors   the ids
 layers/000.safetensors …   the summaries
 """
@@ -33,7 +33,7 @@ _IRRELEVANT = ("_", "transformers_version", "name_or_path")
 class Document:
     """The summaries of every head over one long text. Layers are read from disk on demand.
 
-    folder: its folder. length: how many tokens. model: its name. parts: the attentions.
+    folder: its folder. length: how many tokens. model: its name. parts: the finished attentions.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,10 +44,14 @@ class Document:
             self._layers: dict[str, JsonObject] = state["layers"]
             self._names: dict[str, str] = state["names"]
             self.length, self.model = int(state["length"]), str(state["model"])
-            self.parts = tuple(self._layers)
+            self.is_done = bool(state["is_done"])
+            parts = list(map(str, state["parts"]))
+            self.parts = tuple(part for part in parts if part in self._layers)
+            self.unfinished = tuple(part for part in parts if part not in self._layers)
 
     def _card(self) -> Card:
-        facts = [("layers", len(self.parts)), ("folder", self.folder)]
+        undone = ("not done yet", len(self.unfinished))
+        facts = [("layers", len(self.parts)), undone, ("folder", self.folder)]
         title = f"Document of {self.length:,} tokens, read by {self.model}"
         rows = self.table()
         columns = list(rows[0]) if rows else []
@@ -105,7 +109,7 @@ class Document:
 
 
 def open_document(folder: Path | str) -> Document:
-    """Open the folder of a long text.
+    """Open the folder of a long text; of an unfinished one, the finished layers.
 
     Raises:
         CouldNotRun: it is missing or damaged.

@@ -1,11 +1,13 @@
-"""Summarize every head of a model while it reads a long text, layer by layer.
+"""Summarize every head of a model while it reads a long text, layer by layer and resumably.
 
     document = summarize_document(model, text, out="looks/book")
     document.table()  # every head: entropy, distance, weight on the first token …
 
-Each layer's summaries are written when the layer is done, and the folder opens once all are.
+Each layer's summaries are written when the layer is done. A stopped run resumes from there: the
+model reads the text again, but finished layers are not summarized again.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ from attnlab.look.long_text.inputs import (
     summary_bytes,
     working_bytes,
 )  # fmt: skip
-from attnlab.look.long_text.long_text import Document, Folder
+from attnlab.look.long_text.long_text import Document, Folder, fingerprint
 from attnlab.look.recording.budget import to_bytes
 from attnlab.look.recording.kept_call import KeptMask
 from attnlab.look.recording.tokens import names_of
@@ -38,6 +40,11 @@ from attnlab.shapes import shape_text
 from attnlab.sites import AttentionCall
 
 _USUAL = Summarize()
+# The settings that a resumed run shares with the stopped one.
+_SAME = {
+    "fingerprint": "the model", "length": "the length", "ids": "the text", "tiles": "tiles",
+    "top": "top", "parts": "layers",
+}  # fmt: skip
 _MEASURES = Summary._fields[:8]  # entropy to previous
 
 
@@ -67,13 +74,13 @@ def summarize_document(
     """Read a long text once and write the summaries of every head into a folder, one layer after
     another.
 
-    The model runs no further than the last chosen attention, so no logits are computed. What a
-    stopped run left in the folder is overwritten by the next.
+    The same call resumes a stopped run, with the same bits. The model runs no further than the last
+    chosen attention, so no logits are computed.
 
     Args:
         model: any model with sites; in an encoder–decoder, the encoder reads.
         document: text, or ids (length,) or (1, length).
-        out: the folder to create.
+        out: the folder to create, or to resume from.
         layers: which, such as ["0", "3"] or full names; None for all.
         reduce: the resolution, such as Summarize(tiles=512, top=16): the most cells along each axis
             of a map, and how many of the largest weights are named for each query.
@@ -83,15 +90,13 @@ def summarize_document(
         progress: called after each attention; None for a bar in a notebook.
 
     Raises:
-        WrongUsage: invalid arguments, or a folder that holds a document.
+        WrongUsage: invalid arguments, or a folder with another text.
         CouldNotRun: it would not fit in memory or on the disk, or another process writes into the
             folder.
     """
     if not isinstance(reduce, Summarize):
         raise WrongUsage(f"reduce is the resolution, such as Summarize(tiles=512); got {reduce!r}.")
     limit, folder = to_bytes(budget), Folder(Path(out))
-    if folder.is_there:
-        raise WrongUsage(f"{out} holds a document already; choose another folder.")
     read = document_inputs(model, document, beyond=beyond)
     chosen = list(chosen_heads(model, parts_of(model), layers))
     if not chosen:
@@ -102,6 +107,7 @@ def summarize_document(
         "top": reduce.top,
         "parts": chosen,
         "heads": {part: number_of_heads(model, part) for part in chosen},
+        "is_done": False,
         "layers": {},
     }
     largest = summary_bytes(max(state["heads"].values()), read.length, reduce.tiles, reduce.top)
@@ -113,15 +119,20 @@ def summarize_document(
     check_room_for(needed, limit)
     store.make_folder(folder.path / "layers")
     with store.locked(folder.path):
+        _begin(folder, state)
         store.remove_remains(folder.path)
-        size = summary_bytes(sum(state["heads"].values()), read.length, reduce.tiles, reduce.top)
-        store.check_room(folder.path, size, "the document")
-        store.write_tensors(folder.path / "tokens.safetensors", {"ids": read.ids})
-        if progress is None and (bar := notebook_bar("attentions summarized")) is not None:
-            progress = lambda far: bar.count(far.done, far.total)  # noqa: E731
-        summarizer = Summarizer(folder, state, limit, progress)
-        run_collector(model, summarizer, read.arguments, read.options)
-        folder.write(state)
+        if not set(chosen) <= set(state["layers"]):
+            heads = sum(state["heads"][part] for part in chosen if part not in state["layers"])
+            size = summary_bytes(heads, read.length, reduce.tiles, reduce.top)
+            store.check_room(folder.path, size, "the document")
+            store.write_tensors(folder.path / "tokens.safetensors", {"ids": read.ids})
+            if progress is None and (bar := notebook_bar("attentions summarized")) is not None:
+                progress = lambda far: bar.count(far.done, far.total)  # noqa: E731
+            summarizer = Summarizer(folder, state, limit, progress)
+            run_collector(model, summarizer, read.arguments, read.options)
+        if not state["is_done"]:  # also after a run that was killed behind its last layer
+            state["is_done"] = True
+            folder.write(state)
     return Document(folder.path)
 
 
@@ -130,9 +141,39 @@ def _described(model: nn.Module, ids: Tensor) -> JsonObject:
     vocabulary = getattr(model, "vocabulary", None)
     return {
         "model": str(getattr(model, "name", "") or type(model).__name__),
+        "fingerprint": fingerprint(model),
         "length": ids.shape[1],
+        "ids": hashlib.sha256(ids.cpu().long().numpy().tobytes()).hexdigest(),
         "names": names_of(ids[0].tolist(), vocabulary),
     }
+
+
+def _begin(folder: Folder, state: JsonObject) -> None:
+    """Write a state into an empty folder, or add the layers to it that are finished there.
+
+    Raises:
+        WrongUsage: the folder holds another text; the sentence says what differs.
+    """
+    if not folder.is_there:
+        folder.write(state)
+        return
+    before = folder.read()
+    for name, what in _SAME.items():
+        if before.get(name) != state[name]:
+            raise WrongUsage(
+                f"{folder.path} holds another document: {what} differs. Choose another folder."
+            )
+    layers = before.get("layers")
+    if not isinstance(layers, dict):
+        raise CouldNotRun(f"{folder.path / folder.file} is damaged: it has no list of layers.")
+    for part, layer in layers.items():
+        try:
+            folder.get(layer["file"], layer["sha256"])
+        except (CouldNotRun, KeyError, TypeError):  # it is summarized again
+            continue
+        state["layers"][part] = layer
+    is_whole = set(state["parts"]) <= set(state["layers"])
+    state["is_done"] = is_whole and before.get("is_done") is True
 
 
 class Summarizer(Collector):
@@ -140,7 +181,7 @@ class Summarizer(Collector):
 
     Args:
         folder: of the layers.
-        state: of the document; each layer is added under "layers".
+        state: of the run; finished layers are added under "layers".
         limit: bytes to use beside the model's weights.
         progress: called after each layer.
     """
@@ -152,11 +193,12 @@ class Summarizer(Collector):
         limit: int,
         progress: Callable[[Progress], None] | None,
     ) -> None:
-        super().__init__(state["parts"])
+        super().__init__(part for part in state["parts"] if part not in state["layers"])
         self._folder, self._state = folder, state
         self._limit, self._progress = limit, progress
         self._summarize = Summarize(tiles=state["tiles"], top=state["top"])
         self._total, self._began = len(self.missing), time.monotonic()
+        self._last = self._began
 
     def check(self, part: str, call: AttentionCall) -> None:
         """Raise unless an attention reads all tokens at once, in the memory there is."""
@@ -181,7 +223,7 @@ class Summarizer(Collector):
             self._progress(Progress(done, done + left, part, spent, a_layer * left))
 
     def _write(self, part: str, summary: Summary, call: AttentionCall) -> None:
-        """Write a layer's file, and note it in the state."""
+        """Write a layer's file, and then the state that names it."""
         name = f"layers/{self._state['parts'].index(part):03}.safetensors"
         row = Summary._make([*(field[0] for field in summary[:-1]), summary.cells])
         tensors = row._asdict()
@@ -190,11 +232,18 @@ class Summarizer(Collector):
         hidden = hidden_cells(call, row.cells.tolist())
         if hidden is not None:
             tensors["hidden"] = hidden
+        facts: JsonObject = {"heads": measures_of(row)}
         file = self._folder.path / name
         store.write_tensors(file, tensors)
-        self._state["layers"][part] = {
-            "heads": measures_of(row), "file": name, "sha256": store.digest_of(file)
-        }  # fmt: skip
+        now = time.monotonic()
+        facts |= {
+            "file": name,
+            "sha256": store.digest_of(file),
+            "seconds": round(now - self._last, 3),
+        }
+        self._last = now
+        self._state["layers"][part] = facts
+        self._folder.write(self._state)
 
 
 def measures_of(summary: Summary) -> list[dict[str, float]]:
