@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -307,8 +307,22 @@ class Attnlab:
         return ablate(self.model, ids).after[:, 0]
 
 
+class Faster(Attnlab):
+    """attnlab with the faster of torch's two matrix paths, which it takes when told to: equal but
+    for rounding."""
+
+    name = "attnlab, faster_products"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        from attnlab.pretrained.backends.registry import faster_products
+
+        self._asked = ExitStack()
+        self._asked.enter_context(faster_products(self.model))
+
+
 PEERS = (OutputAttentions, TransformerLens, Nnsight, InterpEngine)
-LOOKERS = (*PEERS, Attnlab)
+LOOKERS = (*PEERS, Attnlab, Faster)
 
 
 def read(kept: Any) -> float:
@@ -412,7 +426,7 @@ def compare_looking(
 
 def compare_head(folder: Path, lengths: list[int], rounds: int | None, table: Table) -> None:
     """Time a pass with one head taken out against the plain pass."""
-    kinds = (Transformers, TransformerLens, Nnsight, Attnlab)
+    kinds = (Transformers, TransformerLens, Nnsight, Attnlab, Faster)
     models = {kind.name: kind(folder) for kind in kinds}
     hooked = models[Transformers.name]
     for length in lengths:
@@ -437,7 +451,7 @@ def compare_ablations(folder: Path, length: int, rounds: int, table: Table) -> N
 
     Passes of one cost are counted by a sample: one head of each layer twelve times; batches of a
     layer's heads in every third layer, three times."""
-    ids, ours = _ids(length), {Attnlab.name: Attnlab(folder)}
+    ids, ours = _ids(length), {kind.name: kind(folder) for kind in (Attnlab, Faster)}
     singles = {kind.name: kind(folder) for kind in (TransformerLens, Nnsight)}
     plain = Transformers(folder)
     singles["transformers, a hook"] = plain
@@ -638,7 +652,7 @@ def run_part(part: str, folder: Path, lengths: list[int], rounds: int | None, ke
         PARTS[part],
         packages=PACKAGES,
         keep=keep,
-        ours=[Attnlab.name],
+        ours=[Attnlab.name, Faster.name],
         reference=reference,
         peers=[] if reference else peers,
         better="higher" if part == "ablations" else "lower",

@@ -122,6 +122,11 @@ def certificate():
     return found
 
 
+def speed():
+    with attnlab.speed(matrix="default") as choice:
+        return choice
+
+
 def question():
     return Continuation(model(), IDS[:1], 3, NAMES)
 
@@ -194,6 +199,7 @@ EXAMPLES = {
     "ScoreTerms": lambda: attnlab.why(model(), IDS[:1], head="0.0", key=0),
     "Search": search,
     "Shown": lambda: attnlab.draw.view.page.Shown(EVIL * 9999),
+    "Speed": speed,
     "Sides": lambda: Sides(NAMES * 99, NAMES * 99),
     "Summary": lambda: attnlab.Summarize().of_weights(torch.full((2, 3, 9, 9), 1 / 9)),
     "Sweep": sweep,

@@ -49,6 +49,7 @@ from .models import save_model as save_model
 from .parts.attend import attend as attend
 from .parts.heads import multi_head_attention as multi_head_attention
 from .parts.masks import causal_mask as causal_mask
+from .pretrained.backends.registry import speed as speed
 from .pretrained.model import Family as Family
 from .pretrained.model import register_family as register_family
 

@@ -4,6 +4,7 @@ unasked logits.
 Each claim has a planted fault beside it, under which its check must fail.
 """
 
+import gc
 import importlib
 from contextlib import contextmanager
 
@@ -16,12 +17,18 @@ import torch
 
 import attnlab
 from attnlab.edits.effects import Metric, ablate
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look import record
+from attnlab.parts.probes import Probe
 from attnlab.pretrained.attach import attach
+from attnlab.pretrained.backends import registry as products
+from attnlab.pretrained.backends.registry import faster_products
 from attnlab.pretrained.model import Pretrained
 from tests.pretrained.families import FAMILIES
 from tests.sampling import sampled
 
 sweeping = importlib.import_module("attnlab.edits.effects.sweep")
+linears = importlib.import_module("attnlab.parts.linear")
 
 KNOCKED = ("gpt2", "llama", "bert", "t5", "albert")
 TOKENS = torch.randint(3, 101, (2, 9), generator=torch.Generator().manual_seed(1))
@@ -233,3 +240,117 @@ def test_a_pass_that_makes_a_cache_unasked_is_seen(models, monkeypatch):
     monkeypatch.setattr(model, "_takes", {})
     with pytest.raises(AssertionError):
         test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same(models, "gpt2")
+
+
+@pytest.fixture
+def small_ones_too(monkeypatch):
+    """Products of any size take the faster path, which is said to be there."""
+    if linears.matrix_path_probe().ratio is None:
+        pytest.skip("this torch has no oneDNN path")  # nothing could be faster
+    monkeypatch.setattr(linears, "_SMALLEST_FLOPS", 0)
+
+
+def check_faster(model, monkeypatch):
+    """Every product is computed by the other path, and the logits are the same but for rounding."""
+    calls, real = [], linears._onednn
+    with torch.no_grad():
+        plain = model(TOKENS)
+        monkeypatch.setattr(linears, "_onednn", lambda *given: calls.append(1) or real(*given))
+        with faster_products(model):
+            faster = model(TOKENS)
+            with record(model, "layers.*.attention.weights") as recording:
+                assert torch.equal(model(TOKENS), faster)
+        counted = len(calls)
+        assert torch.equal(model(TOKENS), plain)  # nothing is left behind
+    kinds = [type(each).__name__ for each in model.foreign.modules()]
+    assert counted == 2 * (kinds.count("Linear") + kinds.count("Conv1D"))
+    assert len(calls) == counted
+    torch.testing.assert_close(faster, plain, rtol=0, atol=1e-5)
+    torch.testing.assert_close(recording["layers.1.attention.weights"].sum(-1), torch.ones(2, 4, 9))
+
+
+@pytest.fixture(scope="module")
+def in_float32():
+    return {name: attach(FAMILIES[name].build()) for name in ("gpt2", "llama")}
+
+
+@pytest.mark.usefixtures("small_ones_too")
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_faster_products_are_the_same_products_for_as_long_as_they_are_asked_for(
+    in_float32, monkeypatch, name
+):
+    check_faster(in_float32[name], monkeypatch)
+
+
+@pytest.mark.usefixtures("small_ones_too")
+def test_a_product_that_forgets_its_bias_is_seen(in_float32, monkeypatch):
+    turned = "linear(x, layer.weight.t(), layer.bias)"
+    forgetful = planted(products.__name__, turned, turned.replace(", layer.bias", ""))
+    with forgetful, pytest.raises(AssertionError, match="not close"):
+        check_faster(in_float32["gpt2"], monkeypatch)
+
+
+@pytest.mark.usefixtures("small_ones_too")
+def test_a_layer_that_somebody_has_changed_is_left_as_it_is(in_float32):
+    head = in_float32["gpt2"].foreign.lm_head
+    head.forward = changed = lambda x: torch.zeros(*x.shape[:-1], 101)
+    try:
+        with faster_products(in_float32["gpt2"]), torch.no_grad():
+            assert not in_float32["gpt2"](TOKENS).any()
+        assert head.forward is changed
+    finally:
+        del head.forward
+
+
+def test_faster_products_leave_float64_to_the_bit_and_are_gone_when_the_pass_breaks_off(models):
+    model = models["gpt2"]
+    with torch.no_grad():
+        plain = model(TOKENS)
+        with faster_products(model):
+            assert torch.equal(model(TOKENS), plain)
+        with pytest.raises(IndexError), faster_products(model):
+            model(TOKENS + 1000)
+    assert not [path for path, each in model.foreign.named_modules() if "forward" in vars(each)]
+
+
+def test_faster_products_are_refused_where_there_is_no_such_path(models, monkeypatch):
+    none = Probe(None, False, "no oneDNN in this torch")
+    monkeypatch.setattr(products, "matrix_path_probe", lambda: none)
+    with pytest.raises(CouldNotRun, match="no oneDNN"), faster_products(models["gpt2"]):
+        pass
+    with pytest.raises(WrongUsage, match="got a str"), faster_products("gpt2"):
+        pass
+
+
+def test_speed_is_one_switch_for_both_paths_called_or_within(monkeypatch):
+    from attnlab.parts import fused
+
+    monkeypatch.setattr(linears._PATH, "setting", None)
+    monkeypatch.setattr(fused._PATH, "setting", None)
+    with attnlab.speed(matrix="default", attention="default"):
+        assert (linears._PATH.setting, fused._PATH.setting) == ("default", "default")
+        choice = attnlab.speed(matrix="onednn")
+        assert (linears._PATH.setting, fused._PATH.setting) == ("onednn", "default")
+        choice.end()
+        choice.end()  # which changes nothing more
+        assert linears._PATH.setting == "default"
+    assert (linears._PATH.setting, fused._PATH.setting) == (None, None)
+    attnlab.speed(matrix="onednn")  # kept by nobody, and still in use
+    gc.collect()
+    assert linears._PATH.setting == "onednn"
+    products._in_use[-1].end()
+    assert linears._PATH.setting is None
+
+
+def test_speed_of_a_model_takes_its_faster_products_and_a_mistake_chooses_nothing(models):
+    model, before = models["gpt2"], linears._PATH.setting
+    with attnlab.speed(model):
+        assert any("forward" in vars(each) for each in model.modules())
+    assert not any("forward" in vars(each) for each in model.modules())
+    with pytest.raises(WrongUsage, match="choose what to speed up"):
+        attnlab.speed()
+    with pytest.raises(WrongUsage, match="got a str"):
+        attnlab.speed("gpt2", matrix="onednn")
+    assert linears._PATH.setting is before
+    with pytest.raises(WrongUsage, match="the matrix path must be one of"):
+        attnlab.speed(matrix="mkl")

@@ -27,7 +27,7 @@ from torch.overrides import (
 from attnlab.errors import CouldNotRun
 from attnlab.parts.heads import HeadLayout, mask_to_show
 from attnlab.parts.masks import Mask
-from attnlab.sites import AttentionCall, SitedModule
+from attnlab.sites import AttentionCall, OutputSlot, SitedModule
 
 
 def softmax_or_zeros(scores: Tensor) -> Tensor:
@@ -63,7 +63,8 @@ class ForeignAttention:
 
     query (batch, head, query, width) · key, value (batch, kv_head, key, width) · mask, scale: as
     `attend` takes them, every bias in the mask · open: calls a softmax that can be intercepted; the
-    same function as fused where the model itself does.
+    same function as fused where the model itself does · is_native: fused is our own kernel, which
+    can make a summary in the same pass.
     """
 
     query: Tensor
@@ -73,6 +74,7 @@ class ForeignAttention:
     scale: float | None
     fused: Compute
     open: Compute
+    is_native: bool = False
 
 
 class AttentionPoint(SitedModule):
@@ -114,14 +116,17 @@ class AttentionPoint(SitedModule):
         edited = self._edited_mask(attention.mask, query, key)
         mask = edited if edited is not None else attention.mask
         is_shown, is_open = self.wants("scores", "weights"), self._must_open(attention)
+        place = OutputSlot() if attention.is_native and not is_open else None
         # A hook that only reads can compute the weights later, unless another one edits them now.
         self.watch(
             AttentionCall(
                 query, key, value, mask, attention.scale,
-                is_open and is_shown, self.is_cross, is_whole=self.is_lazy,
+                is_open and is_shown, self.is_cross, place, is_whole=self.is_lazy,
             )
         )  # fmt: skip
         heads = self.supplied("heads")
+        if heads is None and place is not None:
+            heads = place.output
         if heads is None:
             compute = attention.fused
             if is_open:

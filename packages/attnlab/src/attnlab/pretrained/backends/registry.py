@@ -4,6 +4,11 @@ find ours while a hook is installed.
 The entry in use ("sdpa", "eager" …) is replaced, not the model's config: masks, checks and all else
 that reads the config stay as they are. Modules without a hook, also of other models and in other
 threads, are passed on to the original entry; removing the last hook restores it.
+
+`speed` chooses kernels: within `with attnlab.speed(model):` the model's products take the other of
+torch's two CPU paths, and the same entry our own attention; outputs there are equal to the bit only
+among themselves. The faster path depends on the processor (`attnlab.parts.linear`); it is never
+turned on by itself.
 """
 
 import copy
@@ -11,7 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,8 +24,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun
+from attnlab.display import displayed
+from attnlab.errors import CouldNotRun, WrongUsage, type_words
+from attnlab.parts.attend import uses_native_kernel
+from attnlab.parts.fused import AttentionPath, native_output, use_attention_path
 from attnlab.parts.heads import share_heads
+from attnlab.parts.linear import MatrixPath, linear, matrix_path_probe, use_matrix_path
 from attnlab.parts.masks import Mask, as_tensor
 from attnlab.pretrained.attention_call import (
     AttentionPoint,
@@ -40,6 +49,7 @@ _overrides: dict[str, Callable[..., Any]] = {}
 """Entries that others had put in the place of the registry's own."""
 _watches = threading.local()
 _finders: "weakref.WeakKeyDictionary[nn.Module, Finder]" = weakref.WeakKeyDictionary()
+_native: "weakref.WeakKeyDictionary[nn.Module, int]" = weakref.WeakKeyDictionary()
 
 
 @contextmanager
@@ -65,6 +75,128 @@ def attentions_hooked(modules: Mapping[nn.Module, Finder]) -> Iterator[None]:
             with _lock:
                 for module in modules:
                     _finders.pop(module, None)
+
+
+_in_use: list["Speed"] = []
+
+
+@displayed
+class Speed(ExitStack):
+    """A choice of `speed`: it holds until `end`, or until the end of a `with`."""
+
+    def end(self) -> None:
+        """Go back to what was in use before; end several choices in the reverse order."""
+        self.close()
+
+
+def speed(
+    model: nn.Module | None = None,
+    *,
+    matrix: MatrixPath | None = None,
+    attention: AttentionPath | None = None,
+) -> Speed:
+    """Choose the kernels that compute on this processor, from now on or within a `with`.
+
+    Results are the same but for rounding. A path that is given here wins over the environment's
+    ATTNLAB_MATRIX_PATH and ATTNLAB_ATTENTION_PATH.
+
+    Args:
+        model: a foreign model whose large products and fused attention take the faster kernels, see
+            `faster_products`.
+        matrix: the path of large products: "onednn", "default" (torch's own), or "auto", the one
+            that was faster when it was timed here.
+        attention: the kernel of long attentions without weights: "native" (ours), "default"
+            (torch's), or "auto".
+
+    Raises:
+        WrongUsage: nothing was chosen, there is no such path, or `model` is not a torch module.
+        CouldNotRun: there is no faster path for this model here.
+
+    >>> with speed(matrix="default", attention="default"):
+    ...     pass
+    """
+    if model is None and matrix is None and attention is None:
+        raise WrongUsage("choose what to speed up: speed(model), speed(matrix=…, attention=…).")
+    with Speed() as choices:
+        if matrix is not None:
+            choices.enter_context(use_matrix_path(matrix))
+        if attention is not None:
+            choices.enter_context(use_attention_path(attention))
+        if model is not None:
+            choices.enter_context(faster_products(model))
+        held = choices.pop_all()
+    _in_use.append(held)  # else a choice that is not kept would end at once
+    held.callback(_in_use.remove, held)
+    return held
+
+
+@contextmanager
+def faster_products(model: nn.Module) -> Iterator[None]:
+    """Compute a model's large float32 products on a CPU by oneDNN, and its fused attention by our
+    kernel where that is quicker, within the `with`.
+
+    It applies to plain linear layers, and to those of transformers' GPT-2 with transposed weights,
+    unless their `forward` was replaced; and to attention if every backend is the registry's and it
+    depends on queries, keys, values, a mask and a scale alone (`attnlab.parts.fused` says when our
+    kernel is taken). As with `use_matrix_path`, attnlab's own products in other threads take this
+    path meanwhile.
+
+    Raises:
+        WrongUsage: `model` is not a torch module.
+        CouldNotRun: this torch or this processor has no such path, or its results are wrong.
+    """
+    if not isinstance(model, nn.Module):
+        raise WrongUsage(f"expected a model, a torch module; got {type_words(model)}.")
+    probe = matrix_path_probe()
+    if probe.ratio is None:
+        raise CouldNotRun(
+            f"there is no faster path for products here: {probe.reason}. "
+            "Leave attnlab.speed(model) out."
+        )
+    with ExitStack() as stack:
+        for module in model.modules():
+            product = _product_of(module)
+            if product is not None and "forward" not in vars(module):
+                module.forward = partial(product, module)
+                stack.callback(vars(module).pop, "forward", None)
+        stack.enter_context(use_matrix_path("onednn"))
+        modules = _attentions(model)
+        if modules:
+            stack.enter_context(_entries_replaced({"sdpa"}))
+        with _lock:
+            _native.update((module, _native.get(module, 0) + 1) for module in modules)
+        try:
+            yield
+        finally:
+            with _lock:
+                for module in modules:
+                    _native[module] -= 1
+
+
+def _attentions(model: Any) -> list[nn.Module]:
+    """List the modules whose attention depends on its arguments alone; none if another backend is
+    in use."""
+    if not hasattr(model, "foreign"):
+        return []
+    points = dict(model.attention_points())
+    if any(point.backend != "registry" for point in points.values()):
+        return []
+    places = {
+        structure.place.path
+        for path, structure in model.structure.attentions
+        if points[path].is_lazy
+    }
+    return list(map(model.foreign.get_submodule, places))
+
+
+def _product_of(module: nn.Module) -> Callable[[nn.Module, Tensor], Tensor] | None:
+    """Return the function that computes a linear layer's product; None for another layer."""
+    if type(module) is nn.Linear:
+        return lambda layer, input: linear(input, layer.weight, layer.bias)  # type: ignore[arg-type]
+    turned = getattr(sys.modules.get("transformers.pytorch_utils"), "Conv1D", None)
+    if turned is not None and type(module) is turned:
+        return lambda layer, x: linear(x, layer.weight.t(), layer.bias)  # type: ignore[arg-type,operator]
+    return None
 
 
 @contextmanager
@@ -126,10 +258,24 @@ class _Call:
         """The function that others registered under this name; None for transformers' own."""
         return registered_function(self.name)
 
+    @property
+    def is_native(self) -> bool:
+        """May our kernel compute it?"""
+        is_fused = self.name == "sdpa" and self.registered is None
+        return is_fused and _native.get(self.module, 0) > 0 and not self.options.get("dropout")
+
     def run(self) -> tuple[Tensor, Tensor | None]:
-        """Compute it as without us."""
+        """Compute it as without us, but for our kernel where that applies and is quicker."""
+        query, key, value = self.query, self.key, self.value
+        if self.is_native:
+            ours, scale, output = self.own_mask(), self.scale, None
+            keys, values = share_heads(key, query.shape[1]), share_heads(value, query.shape[1])
+            if uses_native_kernel(query, keys, values, ours, scale=scale):
+                output = native_output(query, keys, values, ours, scale)
+            if output is not None:
+                return output.transpose(1, 2), None
         function = _function(self.name, self.module)
-        return function(self.module, self.query, self.key, self.value, self.mask, **self.options)
+        return function(self.module, query, key, value, self.mask, **self.options)
 
     def own_mask(self) -> Mask:
         """Return its mask, joined with `is_causal` and position biases, as `attend` takes it."""
@@ -256,6 +402,7 @@ def _attention(
         call.scale,
         fused=opened if call.is_explicit else partial(run, call),
         open=opened,
+        is_native=call.is_native,
     )
     heads: Tensor = point(attention)
     return heads.transpose(1, 2).contiguous(), weights[0]
