@@ -28,7 +28,7 @@ from attnlab.experiments.registry import find
 from attnlab.experiments.resumption import resume
 from attnlab.experiments.sweeps import open_sweep, runner, sweep, unit
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
-from attnlab.experiments.sweeps.executors import Engine, make_engine
+from attnlab.experiments.sweeps.executors import Engine, Where, make_engine
 from attnlab.experiments.sweeps.outcome import Outcome
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.report import make_content
@@ -152,8 +152,53 @@ def test_every_seed_of_every_cell_is_in_the_table_once(here):
     assert here.report.passed
 
 
+class Changing(Engine):
+    """An engine somewhere else that returns changed results, and that Ctrl-C meets after one."""
+
+    words, is_elsewhere = "in 2 processes", True
+
+    def __init__(self, change=lambda result: result):
+        self._change = change
+
+    def compute(self, units, observer=None):
+        yield self._change(next(iter(super().compute(units, observer))))
+        raise KeyboardInterrupt
+
+
+def off_by_one_bit(result):
+    first, *others = result.members
+    return replace(
+        result, members=[replace(first, loss=math.nextafter(first.loss, math.inf)), *others]
+    )
+
+
 def claims(found):
     return {claim.name: claim.passed for claim in found.report.claims}
+
+
+def begun_by(engine, monkeypatch, **options):
+    """Begin a sweep of two populations with an engine; return for how many workers it was asked."""
+    asked = []
+
+    def make(where):
+        asked.append(where.num_workers)
+        return engine if len(asked) == 1 else Engine()
+
+    monkeypatch.setattr(runner, "make_engine", make)
+    with pytest.raises(KeyboardInterrupt):
+        sweep("sorting", seeds=range(2), rank=[1, 2], **options, **HOW)
+    return asked
+
+
+def test_numbers_from_another_torch_are_refused(monkeypatch):
+    def old(result):
+        return replace(result, versions={**result.versions, "torch": "1.0"})
+
+    monkeypatch.setattr(runner, "make_engine", lambda where: Changing(old))
+    with pytest.raises(
+        CouldNotRun, match=r"has attnlab .*, torch 1.0, this machine .* Install the same there"
+    ):
+        sweep("sorting", seeds=range(2), rank=[1, 2], **HOW)
 
 
 def fail_on_rank_1(monkeypatch, error):
@@ -206,22 +251,40 @@ def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(
     monkeypatch, tmp_path, here
 ):
     folder = tmp_path / "s"
-    how, asked = {"seeds": range(3), "out": folder, **GRID, **HOW}, []
-    monkeypatch.setattr(runner, "make_engine", lambda workers: asked.append(workers) or Stopping(1))
+    how = {"seeds": range(3), "out": folder, **GRID, **HOW}
+    monkeypatch.setattr(runner, "make_engine", lambda where: Stopping(1))
     with pytest.raises(KeyboardInterrupt):
-        sweep("sorting", workers=2, **how)
+        sweep("sorting", **how)
     assert [path.name for path in sorted((folder / "cells").iterdir())] == ["00000.json"]
     assert len((folder / "table.csv").read_text().splitlines()) == 1 + 6
     assert "6 of 12" in (folder / "report.html").read_text()
     assert not (folder / "claims.json").exists()
     going_on = Stopping(None)
-    monkeypatch.setattr(runner, "make_engine", lambda workers: asked.append(workers) or going_on)
+    monkeypatch.setattr(runner, "make_engine", lambda where: going_on)
     done = sweep("sorting", resume=True, **how)
-    assert asked == [2, 2]  # as many as began it
     assert going_on.asked == [1]
     assert done.rows() == here.rows()
     assert (folder / "table.csv").read_text() == here.outcome.csv()
     assert open_sweep(folder).rows() == here.rows()
+
+
+def test_a_sweep_remembers_where_each_population_was_computed(monkeypatch, tmp_path):
+    """Those that came from elsewhere are drawn from and computed again, whoever goes on with the
+    rest."""
+    asked = begun_by(Changing(), monkeypatch, workers=2, out=tmp_path / "s")
+    found = resume(tmp_path / "s")
+    assert claims(found) == {"all_there": True, "same_here": True}
+    assert "rank=1, 2 seeds" in found.report.claims[1].statement
+    facts = dict(found.report.content.facts)
+    assert facts["computed"] == "1 population in 2 processes, 1 population in this process"
+    assert asked == [2, 2]  # as many as began it
+
+
+def test_a_number_from_elsewhere_that_is_not_ours_is_noticed(monkeypatch, tmp_path):
+    asked = begun_by(Changing(off_by_one_bit), monkeypatch, workers=3, out=tmp_path / "s")
+    found = resume(tmp_path / "s", workers=1)
+    assert claims(found) == {"all_there": True, "same_here": False}
+    assert asked == [3, 1]  # going on may be shared out otherwise
 
 
 def test_one_run_is_not_shared_out(sorter, tmp_path):
@@ -232,7 +295,7 @@ def test_one_run_is_not_shared_out(sorter, tmp_path):
 
 
 def test_what_is_damaged_is_computed_again(tmp_path):
-    result = Result(3, [], "vmap")
+    result = Result(3, [], "vmap", {}, "here")
     runner.write_result(tmp_path, result)
     file = tmp_path / "cells" / "00003.json"
     whole = file.read_bytes()
@@ -250,7 +313,7 @@ def test_what_is_damaged_is_computed_again(tmp_path):
 
 
 def test_going_on_with_another_sweep_is_refused_with_the_difference(monkeypatch, tmp_path):
-    monkeypatch.setattr(runner, "make_engine", lambda workers: Stopping(1))
+    monkeypatch.setattr(runner, "make_engine", lambda where: Stopping(1))
     how = {"seeds": range(2), "out": tmp_path / "s", "rank": [1, 2], **HOW}
     with pytest.raises(KeyboardInterrupt):
         sweep("sorting", **how)
@@ -303,7 +366,7 @@ def test_a_sweep_whose_worker_is_killed_says_so_and_resumes_to_the_same_numbers(
     assert workers_of(os.getpid()) == []
     found = resume(tmp_path / "s")
     assert found.rows() == here.rows()
-    assert claims(found) == {"all_there": True}
+    assert claims(found) == {"all_there": True, "same_here": True}
     assert workers_of(os.getpid()) == []
 
 
@@ -343,17 +406,110 @@ def test_a_script_that_uses_workers_is_run_once_and_their_prints_are_no_output(t
         "from attnlab.experiments.sweeps import executors\n"
         "print('begun')\n"
         "executors.compute = print\n"
-        "with executors.make_engine(2) as engine:\n"
+        "with executors.make_engine(executors.Where('local', 2)) as engine:\n"
         "    list(engine.compute(['noise']))\n"
     )
     done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("begun\n", "noise\n")
 
 
-@pytest.mark.parametrize("workers", [0, 257, "two"])
-def test_a_number_of_workers_that_makes_no_sense_is_refused(workers):
-    with pytest.raises(WrongUsage, match=f"an integer from 1 to 256; got {workers!r}"):
-        make_engine(workers)
+RAY = """
+import os
+
+class Task:
+    def __init__(self, work, unit=None):
+        self.work, self.unit = work, unit
+
+    def remote(self, unit):
+        return Task(self.work, unit)
+
+def init(address, **options):
+    if address == "refusing:1":
+        raise ConnectionError("no such cluster")
+
+def cluster_resources():
+    return {"CPU": 1}
+
+def remote(**options):
+    return Task
+
+def wait(tasks):
+    return tasks[:1], tasks[1:]
+
+def get(task):
+    if task.unit.fields[0]["rank"] == 3:
+        raise RuntimeError("the worker died")
+    if task.unit.fields[0]["rank"] == 4:
+        os._exit(1)
+    return task.work(task.unit)
+"""
+"""What the process that talks to a cluster calls of Ray, in one process: rank 3 loses its worker,
+rank 4 the cluster."""
+
+
+@pytest.fixture
+def stand_in_for_ray(tmp_path, monkeypatch):
+    (tmp_path / "ray.py").write_text(RAY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_a_sweep_on_a_cluster_gives_the_numbers_of_this_process(stand_in_for_ray, here):
+    there = sweep("sorting", seeds=range(3), engine="ray", address="one:1", **GRID, **HOW)
+    assert there.rows() == here.rows()
+    assert claims(there) == {"all_there": True, "same_here": True}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "address", "sentence"),
+    [
+        ([1, 3], "one:1", "1 of 2 populations could not be trained: Ray .* the worker died"),
+        ([1, 4], "one:1", "the connection to the Ray cluster at one:1 was lost"),
+        ([1, 2], "refusing:1", "could not be used: ConnectionError: no such cluster"),
+    ],
+)
+def test_what_a_cluster_loses_is_told(stand_in_for_ray, ranks, address, sentence):
+    with pytest.raises(CouldNotRun, match=sentence):
+        sweep("sorting", seeds=[0], rank=ranks, engine="ray", address=address, **HOW)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"kind": "rya"}, "did you mean 'ray'"),
+        ({"kind": "local", "num_workers": 0}, "an integer from 1 to 256; got 0"),
+        ({"kind": "local", "address": "a:1"}, "give --engine ray with it"),
+        ({"kind": "ray"}, "needs --address HOST:PORT"),
+        ({"kind": "ray", "address": "a:1", "num_workers": 2}, "leave --workers out"),
+    ],
+)
+def test_an_engine_that_makes_no_sense_is_refused(arguments, sentence):
+    with pytest.raises(WrongUsage, match=sentence):
+        make_engine(Where(**arguments))
+
+
+def test_without_ray_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[ray\]'"):
+        make_engine(Where("ray", address="127.0.0.1:6379"))
+
+
+def test_a_cluster_that_is_not_there_is_told_within_seconds(monkeypatch):
+    pytest.importorskip("ray", reason="a cluster needs it; pip install 'attnlab[ray]'")
+    monkeypatch.setattr(executors, "_PATIENCE", 2.0)
+    with pytest.raises(CouldNotRun, match=r"at 127.0.0.1:1 did not answer .*is it running"):
+        make_engine(Where("ray", address="127.0.0.1:1"))
+
+
+def test_a_token_that_is_there_is_shown_to_the_cluster_and_a_word_of_the_user_stands(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    token = {"RAY_AUTH_TOKEN": "x"}
+    for given, mode in (({}, None), (token, "token"), ({**token, "RAY_AUTH_MODE": "off"}, None)):
+        assert executors._ray_environment(given).get("RAY_AUTH_MODE") == mode
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("x")
+    assert executors._ray_environment({})["RAY_AUTH_MODE"] == "token"
 
 
 def content_of(settings, solved, num_seeds=4):
@@ -367,7 +523,7 @@ def content_of(settings, solved, num_seeds=4):
                 step = 100 if seed < solved[number] else None
                 figures = {"accuracy": number / 10}
                 members.append(Member(number, seed, step, 100, 0.5 + number, figures))
-    result = Result(0, members, "vmap")
+    result = Result(0, members, "vmap", {}, "here")
     return make_content(plan, Outcome(plan.axes, cells, plan.seeds, [result]), {})
 
 

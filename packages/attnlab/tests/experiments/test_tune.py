@@ -138,8 +138,12 @@ class Stopping(Engine):
         return super().compute(units, observer)
 
 
+class Elsewhere(Stopping):
+    words = "in 2 processes"
+
+
 def test_a_search_that_was_stopped_goes_on_to_the_same_trials(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "make_engine", lambda workers: Stopping(2))
+    monkeypatch.setattr(runner, "make_engine", lambda where: Elsewhere(2))
     with pytest.raises(KeyboardInterrupt):
         tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     assert len(json.loads((tmp_path / "s" / "trials.json").read_text())) == 7
@@ -155,6 +159,9 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(whole, tmp_path, m
     assert seen[-1] == (14, 14)
     assert found.rows() == whole.rows()
     assert open_search(tmp_path / "s").trials == found.trials
+    computed = [trial.computed for trial in found.trials]
+    assert computed == ["in 2 processes"] * 5 + ["in this process"] * 2
+    assert "in 2 processes, " in dict(found.report.content.facts)["computed"]
     assert "Solved means: all 27 inputs" in found.report.content.sections[0].text
 
 
@@ -192,19 +199,19 @@ class Failing(Engine):
 
 
 def test_a_trial_that_cannot_be_trained_keeps_the_others_from_nothing(monkeypatch, tmp_path):
-    monkeypatch.setattr(runner, "make_engine", lambda workers: Failing(2))
+    monkeypatch.setattr(runner, "make_engine", lambda where: Failing(2))
     found = tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     assert {trial.fields["rank"] for trial in found.trials if trial.refusal} == {2}
     assert {trial.fields["rank"] for trial in found.trials if not trial.refusal} == {1, 3}
     assert "too little memory" in found.html()
     assert open_search(tmp_path / "s").trials == found.trials
-    monkeypatch.setattr(runner, "make_engine", lambda workers: Failing(1, 2, 3))
+    monkeypatch.setattr(runner, "make_engine", lambda where: Failing(1, 2, 3))
     with pytest.raises(CouldNotRun, match="too little memory"):
         tune("sorting", settings=SPACE, **HOW)
 
 
 def test_going_on_with_another_search_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "make_engine", lambda workers: Stopping(1))
+    monkeypatch.setattr(runner, "make_engine", lambda where: Stopping(1))
     with pytest.raises(KeyboardInterrupt):
         tune("sorting", settings=SPACE, out=tmp_path / "s", **HOW)
     with pytest.raises(CouldNotRun, match=r"search.ends.rank: \[1, 3\] there, \[1, 4\] here"):
@@ -239,7 +246,7 @@ def content_of(plan, trials):
                 step = 10 if seed < solved else None
                 members.append(Member(number, seed, step, 10, loss, {}))
         cells.append(cell)
-    result = Result(0, members, "vmap")
+    result = Result(0, members, "vmap", {}, "here")
     return make_content(plan, Outcome(plan.axes, cells, plan.seeds, [result]), {})
 
 

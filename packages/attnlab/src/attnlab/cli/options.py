@@ -75,6 +75,12 @@ class GridOptions(TrainingOptions):
     """How many processes on this machine share the work; by default 1, or on resuming as many as at
     the start."""
 
+    engine: Literal["local", "ray"] | None = None
+    """Where models are trained: local, or ray for a running Ray cluster."""
+
+    address: str | None = None
+    """The address of the cluster: HOST:PORT, or auto for the one on this machine. Tokens are read
+    from RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."""
 
 class _Optional:
     """Options that are left out more often than not."""

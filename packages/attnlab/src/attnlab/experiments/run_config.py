@@ -12,7 +12,7 @@ Kind = Literal["run", "population", "sweep", "search"]
 RunState = Literal["finished", "running", "unfinished", "damaged"]
 
 _MAY_DIFFER = ("started", "versions.python", "versions.numpy")  # when a run is resumed
-_WORKERS = "workers"  # of a sweep, whose number does not change what it finds
+_WHERE = "computed_by."  # the engine of a sweep does not change its numbers
 
 
 class ManyConfig(TypedDict, total=False):
@@ -42,7 +42,7 @@ class RunConfig(TypedDict, total=False):
     population: ManyConfig
     sweep: ManyConfig
     search: ManyConfig
-    workers: int | None
+    computed_by: Fields
 
 
 class ListedRun(TypedDict):
@@ -88,7 +88,7 @@ def _differences(there: Mapping[str, object], here: Mapping[str, object]) -> dic
     old, new = dict(_flat(there)), dict(_flat(json.loads(json.dumps(here))))
     differences = {}
     for name in {**old, **new}:
-        if old.get(name) != new.get(name) and name != _WORKERS:
+        if old.get(name) != new.get(name) and not name.startswith(_WHERE):
             both = f"{_shown(old, name)} there, {_shown(new, name)} here"
             differences[name] = f"{name.removeprefix('settings.')}: {both}"
     if "experiment" in differences:  # then the settings differ too, which says nothing more

@@ -1,30 +1,39 @@
-"""Where units are computed: in this process, or in several of this machine.
+"""Where units are computed: in this process, in several of this machine, or on a Ray cluster.
 
-Both give the same results, in any order. However a sweep ends, by an error, Ctrl-C or a kill, none
+All give the same results, in any order. However a sweep ends, by an error, Ctrl-C or a kill, none
 of its processes stays behind.
 """
 
+import importlib.util
+import logging
 import multiprocessing
 import os
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import ModuleType
-from typing import Self
+from typing import Any, Literal, Self, get_args
 
-from attnlab.errors import CouldNotRun, WrongUsage, is_integer
+from attnlab.core.store import refusing_damage
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, is_integer, present
+from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.sweeps.unit import Failure, Result, Unit, compute
 from attnlab.train.observer import Observer
 
+EngineKind = Literal["local", "ray"]
 Answer = Result | Failure
 
 _MAX_WORKERS = 256
+_RETRIES = 3  # by Ray, of a unit whose worker or machine was lost
+_PATIENCE = 15.0  # seconds in which a cluster must answer
 _SPAWN = multiprocessing.get_context("spawn")
 _CTRL_C = {signal.SIGINT}
 
@@ -33,6 +42,7 @@ class Engine:
     """A context manager; `compute` takes units and yields their results as they come."""
 
     words = "in this process"
+    is_elsewhere = False
 
     def __enter__(self) -> Self:
         return self
@@ -54,6 +64,8 @@ class _Processes(Engine):
 
     Every worker ends as soon as our end of a pipe is closed, which the system does after a kill.
     """
+
+    is_elsewhere = True
 
     def __init__(self, num_workers: int) -> None:
         self.words = f"in {num_workers} processes"
@@ -106,14 +118,156 @@ def _begin_worker(watched: Connection) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def make_engine(workers: int | None) -> Engine:
-    """Make an engine of this process, or of so many workers.
+class _Cluster(Engine):
+    """A Ray cluster, and the process that talks to it.
+
+    Ray kills the process that talks to a cluster when the cluster goes away, waits for minutes
+    before it gives up, and writes to the terminal.
+    """
+
+    is_elsewhere = True
+
+    def __init__(self, address: str) -> None:
+        self._name = f"the Ray cluster at {address}"
+        self._link, theirs = _SPAWN.Pipe()
+        self._driver = _SPAWN.Process(target=_drive, args=(address, theirs), daemon=True)
+        self.words = f"on {self._name}"
+        with _starting_processes():
+            self._driver.start()
+        theirs.close()
+        if not self._link.poll(_PATIENCE):
+            self.close()
+            raise CouldNotRun(
+                f"{self._name} did not answer within {_PATIENCE:.0f} seconds: is it running (`ray "
+                "status`), is this the port that `ray start --head` printed, and are "
+                "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH set to its token, "
+                "if it has one (`ray get-auth-token` prints it there)?"
+            )
+        self._receive()
+
+    def compute(self, units: Sequence[Unit], observer: Observer | None = None) -> Iterator[Answer]:
+        self._link.send(list(units))
+        for _ in units:
+            yield self._receive()
+
+    def close(self) -> None:
+        self._driver.kill()
+        self._driver.join()
+
+    def _receive(self) -> Any:
+        try:
+            answer = self._link.recv()
+        except (EOFError, OSError):
+            raise CouldNotRun(
+                f"the connection to {self._name} was lost; continue with --resume when it is back."
+            ) from None
+        if isinstance(answer, str):
+            raise CouldNotRun(f"{self._name} could not be used: {answer}")
+        return answer
+
+
+def _drive(address: str, link: Connection) -> None:
+    """Connect to a cluster, then take lists of units and send their results.
+
+    An error of the connection is sent as text. Every unit is a task of one processor.
+    """
+    os.environ.update(_ray_environment(os.environ))
+    for stream in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    import ray as module
+
+    ray: Any = module  # Ray is typed only in part
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        link.send(ray.cluster_resources())
+        task = ray.remote(num_cpus=1, max_retries=_RETRIES)(compute)
+        while True:
+            waiting = {task.remote(unit): unit for unit in link.recv()}
+            while waiting:
+                (done,), _ = ray.wait(list(waiting))
+                link.send(_answer(ray.get, done, waiting.pop(done)))
+    except EOFError:  # our parent is gone
+        return
+    except Exception as error:
+        link.send(f"{type(error).__name__}: {_last_line(error)}")
+
+
+def _answer(get: Callable[[Any], Answer], task: Any, unit: Unit) -> Answer:
+    try:
+        return get(task)
+    except Exception as error:  # the worker was lost too often, or has no attnlab
+        reason = f"Ray could not compute it: {_last_line(error)}."
+        return Failure(unit.number, CouldNotRun(reason))
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[-1][:300]
+
+
+def _ray_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables for Ray: send the token if there is one, and no usage reports.
+
+    A cluster may ask for a token, but a client sends none unless it is told to.
+    """
+    named = environment.get("RAY_AUTH_TOKEN") or environment.get("RAY_AUTH_TOKEN_PATH")
+    has_token = named or (Path.home() / ".ray" / "auth_token").is_file()
+    chosen = {"RAY_USAGE_STATS_ENABLED": "0"}
+    if has_token and "RAY_AUTH_MODE" not in environment:
+        chosen["RAY_AUTH_MODE"] = "token"
+    return chosen
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where units are computed: an engine, the workers of `local`, the address for `ray`."""
+
+    kind: str | None = None
+    num_workers: int | None = None
+    address: str | None = None
+
+    def or_of(self, begun: RunConfig | None) -> "Where":
+        """Return the engine of a sweep that is resumed if this one names none."""
+        if self != Where() or begun is None:
+            return self
+        with refusing_damage("computed_by in config.json"):
+            return Where(**begun.get("computed_by", {}))
+
+
+def make_engine(where: Where) -> Engine:
+    """Make an engine.
 
     Raises:
-        WrongUsage: `workers` is no number of processes.
+        WrongUsage: an unknown kind, or options that do not go together.
+        CouldNotRun: Ray is not installed, or does not answer at the address.
     """
-    if workers is None:
-        return Engine()
-    if not (is_integer(workers) and 1 <= workers <= _MAX_WORKERS):
+    kind, workers = where.kind or "local", where.num_workers
+    if kind not in get_args(EngineKind):
+        raise WrongUsage(f"there is no engine {kind!r}; {did_you_mean(kind, get_args(EngineKind))}")
+    if workers is not None and not (is_integer(workers) and 1 <= workers <= _MAX_WORKERS):
         raise WrongUsage(f"workers must be an integer from 1 to {_MAX_WORKERS}; got {workers!r}.")
-    return Engine() if workers == 1 else _Processes(workers)
+    if kind == "ray":
+        return _make_cluster(where)
+    if where.address is not None:
+        raise WrongUsage(
+            f"an address, {where.address}, is for a cluster: give --engine ray with it."
+        )
+    if workers in (None, 1):
+        return Engine()
+    return _Processes(present(workers))
+
+
+def _make_cluster(where: Where) -> Engine:
+    if where.num_workers is not None:
+        raise WrongUsage(
+            "workers are processes of this machine; a Ray cluster has its own: leave --workers out."
+        )
+    if where.address is None:
+        raise WrongUsage(
+            "--engine ray needs --address HOST:PORT of a cluster that runs, or --address "
+            "auto for the one here."
+        )
+    if importlib.util.find_spec("ray") is None:
+        raise CouldNotRun(
+            "--engine ray needs Ray, which is not installed here: pip install 'attnlab[ray]'."
+        )
+    return _Cluster(where.address)

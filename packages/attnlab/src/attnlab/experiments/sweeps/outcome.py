@@ -3,6 +3,7 @@
 import itertools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any
 
 from attnlab.configs import Fields
 from attnlab.core.stats import Interval, share_interval
-from attnlab.display import displayed
+from attnlab.display import displayed, plural
 from attnlab.experiments.sections import csv_text
 from attnlab.experiments.sweeps.axes import Axis, typed
 from attnlab.experiments.sweeps.cells import Cell
@@ -26,7 +27,7 @@ class CellOutcome:
     solved: of those that solved the problem; one that diverged did not. solved_at: the median over
     all models of the first evaluated step at which they had solved it; None if half of them or more
     never did. loss, figures: medians over the models that did not diverge. broken: the number that
-    did. refusal: why nothing could be trained.
+    did. refusal: why nothing could be trained. computed: where, in words.
     """
 
     number: int
@@ -37,6 +38,7 @@ class CellOutcome:
     loss: float | None = None
     broken: int = 0
     refusal: str = ""
+    computed: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
     members: Sequence[Member] = ()
 
@@ -77,7 +79,9 @@ class CellOutcome:
         return [f"{self.solved}/{self.seeds}", f"{share:.0%}", f"{low:.0%} to {high:.0%}"]
 
 
-def summarize(number: int, cell: Cell, members: Sequence[Member] = ()) -> CellOutcome:
+def summarize(
+    number: int, cell: Cell, members: Sequence[Member] = (), computed: str = ""
+) -> CellOutcome:
     """Summarize the models of a cell."""
     steps, losses, whole = list[float](), list[float](), 0
     figures: dict[str, list[float]] = {}
@@ -99,6 +103,7 @@ def summarize(number: int, cell: Cell, members: Sequence[Member] = ()) -> CellOu
         loss=_median(losses),
         broken=len(members) - whole,
         refusal=cell.refusal,
+        computed=computed,
         figures={name: statistics.median(values) for name, values in figures.items()},
         members=members,
     )
@@ -135,9 +140,13 @@ class Outcome:
     def cells(self) -> list[CellOutcome]:
         """The outcome of each cell; without seeds for a cell without results."""
         members: list[list[Member]] = [[] for _ in self.grid]
+        computed = [""] * len(self.grid)
+        for result in self.results:
+            for member in result.members:
+                computed[member.cell] = result.computed
         for member in self.members:
             members[member.cell].append(member)
-        return list(map(summarize, itertools.count(), self.grid, members))
+        return list(map(summarize, itertools.count(), self.grid, members, computed))
 
     @property
     def trained(self) -> list[CellOutcome]:
@@ -186,9 +195,15 @@ class Outcome:
         models = f"{len(self.members):,} of {len(self.expected):,}"
         if self.diverged:
             models += f", {self.diverged:,} diverged"
+        places = Counter(result.computed for result in self.results)
+        computed = list(places)
+        if len(places) > 1:
+            computed = [f"{num:,} {plural(num, 'population')} {at}" for at, num in places.items()]
         return {
             "models": models,
             "layout": " and ".join(sorted({result.layout for result in self.results})),
+            "machines": f"{len({result.machine for result in self.results}):,}",
+            "computed": ", ".join(computed) or "nothing yet",
             "versions": versions_words(versions),
         }
 

@@ -8,9 +8,11 @@ finished is lost, and what is damaged is computed again when the run is resumed.
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
+
+import torch
 
 from attnlab.core.store import digest_of, make_folder, write_text
 from attnlab.display import Card, frame
@@ -21,7 +23,7 @@ from attnlab.experiments.folder import RunFolder, is_finished
 from attnlab.experiments.report import Report, open_run
 from attnlab.experiments.session import Session
 from attnlab.experiments.sweeps.cells import Cell
-from attnlab.experiments.sweeps.executors import Engine, make_engine
+from attnlab.experiments.sweeps.executors import Engine, Where, make_engine
 from attnlab.experiments.sweeps.outcome import Outcome
 from attnlab.experiments.sweeps.plan import Kind, Plan, read_config_of
 from attnlab.experiments.sweeps.report import make_content
@@ -30,7 +32,10 @@ from attnlab.experiments.sweeps.unit import (
     Member,
     Result,
     Unit,
+    compute,
+    refuse_other_versions,
 )
+from attnlab.seeds import generator
 from attnlab.train.observer import Observer, Silent
 
 _SECONDS = 10.0  # between two versions of an unfinished run's page
@@ -127,7 +132,7 @@ class CellRun:
         cls,
         plan: Plan,
         out: Path | str | None,
-        workers: int | None,
+        where: Where,
         *,
         resume: bool,
         observer: Observer | None,
@@ -136,11 +141,9 @@ class CellRun:
         cls.check(plan)
         with Session(plan.kind, plan.experiment, out, resume=resume, observer=observer) as session:
             config = plan.to_config()
-            begun = session.begun_as(config)
-            if workers is None and begun is not None:
-                workers = begun.get("workers")
-            engine = session.enter_context(make_engine(workers))
-            session.open({**config, "workers": workers})
+            where = where.or_of(session.begun_as(config))
+            engine = session.enter_context(make_engine(where))
+            session.open({**config, "computed_by": asdict(where)})
             run = cls(plan, session.folder, session.observer)
             run._observer.stage(engine.words)
             try:
@@ -196,7 +199,8 @@ class CellRun:
             if isinstance(answer, Failure):
                 failures.append(answer)
             else:
-                self._keep(answer)
+                refuse_other_versions(answer)
+                self._keep(replace(answer, computed=engine.words, is_elsewhere=engine.is_elsewhere))
             counter.finish(self._num_done())
             if time.monotonic() - self._written >= _SECONDS:
                 self._show_so_far()
@@ -237,7 +241,37 @@ class CellRun:
         return make_content(self._plan, outcome, facts)
 
     def _claims(self) -> list[Claim]:
-        return [all_there(self._outcome(), self._plan.noun, self._num_cells())]
+        outcome = self._outcome()
+        claims = [all_there(outcome, self._plan.noun, self._num_cells())]
+        elsewhere = [result for result in outcome.results if result.is_elsewhere]
+        if elsewhere:
+            self._observer.stage("one population again, here")
+            claims.append(self._same_here(elsewhere))
+        return claims
+
+    def _same_here(self, elsewhere: Sequence[Result]) -> Claim:
+        """Compute a random one of the populations computed elsewhere once more in this process."""
+        random = generator(self._plan.seeds[0], "sweep", "lot")
+        there = elsewhere[int(torch.randint(len(elsewhere), (), generator=random))]
+        unit = self._units[there.unit]
+        again = compute(unit)
+        members: Sequence[Member] = []
+        if isinstance(again, Result):
+            members = again.members
+        cells = self._cells[unit.cells[0]].name
+        if len(unit.cells) > 1:
+            cells += f" and {len(unit.cells) - 1:,} more"
+        same = sum(a == b for a, b in zip(there.members, members, strict=False))
+        total = len(there.members)
+        return Claim(
+            "same_here",
+            f"a random one of the populations computed elsewhere ({cells}, {len(unit.seeds):,} "
+            "seeds), computed once more in this process, gives the same numbers to the last bit",
+            f"{same:,}/{total:,} models the same",
+            f"{total:,}/{total:,}",
+            list(there.members) == list(members),
+            is_self_check=True,
+        )
 
 
 def all_there(outcome: Outcome, noun: str, num_cells: int) -> Claim:

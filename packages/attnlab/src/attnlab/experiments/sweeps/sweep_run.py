@@ -8,6 +8,7 @@ from typing import Any
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.experiments.sweeps.axes import shown
+from attnlab.experiments.sweeps.executors import Where
 from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.runner import CellResults, CellRun
@@ -60,7 +61,9 @@ def sweep(
     settings: Mapping[str, str] | None = None,
     layout: LayoutName = "auto",
     stop_when_solved: bool = False,
+    engine: str | None = None,
     workers: int | None = None,
+    address: str | None = None,
     resume: bool = False,
     observer: Observer | None = None,
     **fields: Any,
@@ -75,8 +78,9 @@ def sweep(
             "0.3,1,3"}`.
         layout: how populations are computed, see `choose_layout`.
         stop_when_solved: whether a model's training ends as soon as it has solved the problem.
-        workers: processes on this machine; None for as many as a sweep that is resumed had, and for
-            this process otherwise.
+        engine: "local", or "ray" for a Ray cluster at `address`; None for the engine of a sweep
+            that is resumed, and for this process otherwise.
+        workers: processes on this machine.
         resume: continue the sweep in `out`; without settings, all of them are taken from there.
         observer: is told of progress, counted in models.
         **fields: config fields as values; a list, tuple or range makes an axis.
@@ -84,8 +88,8 @@ def sweep(
     Raises:
         WrongUsage: an unknown name or setting, a value out of range, no axis, or another sweep in
             the folder.
-        CouldNotRun: the folder is taken or cannot be written, or some populations could not be
-            trained; finished ones are kept, and `resume` does the rest.
+        CouldNotRun: the folder is taken or cannot be written, there is no cluster, or some
+            populations could not be trained; finished ones are kept, and `resume` does the rest.
 
     >>> found = sweep("sorting", rank=[1, 2], seeds=range(2), steps=20, evaluate_every=10)
     >>> print(found)
@@ -109,7 +113,8 @@ def sweep(
             layout=layout,
             stop_when_solved=stop_when_solved,
         )
-    return Sweep(*CellRun.start(plan, out, workers, resume=resume, observer=observer).parts())
+    where = Where(engine, workers, address)
+    return Sweep(*CellRun.start(plan, out, where, resume=resume, observer=observer).parts())
 
 
 def open_sweep(folder: Path | str) -> Sweep:

@@ -1,18 +1,20 @@
 """A unit of work: cells of a grid and seeds that are trained as one population, and their results.
 
-Every engine calls `compute`, in this process or in another, so that the answer is the same to the
-bit.
+Every engine calls `compute`, in this process, in another or on another machine, so that the answer
+is the same to the bit, as long as processor, compiler and versions are the same.
 """
 
 import itertools
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from attnlab.configs import Config, Fields
-from attnlab.errors import AttnlabError
+from attnlab.errors import AttnlabError, CouldNotRun
 from attnlab.experiments.population.fit import make_problem, train_problem
 from attnlab.experiments.population.population import first_steps, solved_at_each_step
 from attnlab.experiments.registry import find
+from attnlab.experiments.report import versions
 from attnlab.experiments.session import computing_as
 from attnlab.parts.linear import MatrixPath
 from attnlab.train.config import LayoutName
@@ -65,11 +67,18 @@ class Member:
 
 @dataclass(frozen=True)
 class Result:
-    """The results of a unit, and how its models were laid out."""
+    """The results of a unit, and where it was computed.
+
+    computed: where, in words. is_elsewhere: whether in another process than the sweep's own.
+    """
 
     unit: int
     members: Sequence[Member]
     layout: str
+    versions: Mapping[str, str]
+    machine: str
+    computed: str = ""
+    is_elsewhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,17 @@ def compute(unit: Unit, observer: Observer | None = None) -> Result | Failure:
         layout = "none"
     except AttnlabError as error:
         return Failure(unit.number, error)
-    return Result(unit.number, members, layout)
+    return Result(unit.number, members, layout, versions(), platform.node())
+
+
+def refuse_other_versions(result: Result) -> None:
+    """Raise `CouldNotRun` for a result that was computed with other versions than ours."""
+    there, here = versions_words(result.versions), versions_words(versions())
+    if there != here:
+        raise CouldNotRun(
+            f"{result.machine} has {there}, this machine {here}: the numbers would not be the "
+            "same. Install the same there."
+        )
 
 
 def _trained(unit: Unit, observer: Observer | None) -> tuple[list[Member], str]:

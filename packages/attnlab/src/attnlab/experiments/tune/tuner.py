@@ -16,7 +16,7 @@ from attnlab.draw.sections import ReportContent
 from attnlab.errors import WrongUsage, is_integer, present
 from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.cells import Cell, make_cell
-from attnlab.experiments.sweeps.executors import Engine
+from attnlab.experiments.sweeps.executors import Engine, Where
 from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
 from attnlab.experiments.sweeps.plan import TRIALS_AT_ONCE, Plan
 from attnlab.experiments.sweeps.runner import CellResults, CellRun
@@ -48,7 +48,7 @@ class Search(CellResults):
         """Return the trials as plain values."""
         trials = []
         for trial in self.trials:
-            facts = {"refusal": trial.refusal, "success": trial.success}
+            facts = {"refusal": trial.refusal, "computed": trial.computed, "success": trial.success}
             trials.append({"number": trial.number, **trial.to_mapping(), **facts})
         return {"trials": trials}
 
@@ -79,7 +79,9 @@ def tune(
     out: Path | str | None = None,
     settings: Mapping[str, str] | None = None,
     layout: LayoutName = "auto",
+    engine: str | None = None,
     workers: int | None = None,
+    address: str | None = None,
     resume: bool = False,
     observer: Observer | None = None,
 ) -> Search:
@@ -92,7 +94,7 @@ def tune(
         out: the folder to make; None keeps the search in memory.
         settings: config fields as texts: those to search (`{"learning_rate": "1e-4..1e-1", "norm":
             "layer,rms"}`), and fixed ones (`{"steps": "2000"}`).
-        layout, workers: as in a sweep.
+        layout, engine, workers, address: as in a sweep.
         resume: continue the search in `out`; without settings, all of them are taken from there.
         observer: is told of progress, counted in models.
 
@@ -105,7 +107,8 @@ def tune(
         plan = Plan.in_folder("search", out, name)
     else:
         plan = Plan.read(name, settings or {}, {}, seeds, layout=layout, trials=trials)
-    return Search(*_SearchRun.start(plan, out, workers, resume=resume, observer=observer).parts())
+    where = Where(engine, workers, address)
+    return Search(*_SearchRun.start(plan, out, where, resume=resume, observer=observer).parts())
 
 
 def open_search(folder: Path | str) -> Search:
