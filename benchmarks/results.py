@@ -204,6 +204,10 @@ def _row(fields: dict[str, Any]) -> Row:
     return Row(**fields)
 
 
+_KINDS = {("25", "1"): "Zen 3", ("25", "17"): "Zen 4", ("26", "2"): "Zen 5"}
+"""Processors by family and model, where the name hides what they are."""
+
+
 def _processor() -> str:
     """Name the processor and its vectors, as far as the system tells."""
     info = Path("/proc/cpuinfo")
@@ -213,7 +217,8 @@ def _processor() -> str:
     }
     name = facts.get("model name", platform.processor() or platform.machine())
     if "cpu family" in facts:
-        name += f", family {facts['cpu family']}, model {facts['model']}"
+        kind = facts["cpu family"], facts["model"]
+        name += f" ({_KINDS.get(kind, f'family {kind[0]}, model {kind[1]}')})"
     return f"{name}, {torch.backends.cpu.get_cpu_capability()}"
 
 

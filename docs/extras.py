@@ -26,7 +26,9 @@ FOR = {
     "hf": "pretrained models: folders, GGUF files, hub ids",
     "optuna": "`attnlab tune`",
     "notebook": "live pages in JupyterLab and marimo",
-    "all": "everything but notebooks",
+    "ray": "sweeps and censuses on a Ray cluster",
+    "slurm": "sweeps and censuses in jobs of SLURM",
+    "all": "everything but clusters and notebooks",
 }
 FOR_DEVELOPERS = {"test", "slow", "check", "docs", "release", "bench"}
 PACKAGES = {

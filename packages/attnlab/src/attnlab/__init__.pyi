@@ -14,6 +14,7 @@ from .edits.effects import patch_paths as patch_paths
 from .edits.effects import pattern_effects as pattern_effects
 from .edits.forks import fork as fork
 from .errors import AttnlabError as AttnlabError
+from .experiments.census import census as census
 from .experiments.model_loader import load as load
 from .experiments.opener import open as open
 from .experiments.population import train_population as train_population

@@ -5,6 +5,7 @@ import csv
 import io
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ from attnlab.experiments.folder import Finished
 from attnlab.experiments.population import train_population
 from attnlab.experiments.registry import find
 from attnlab.experiments.resumption import resume
-from attnlab.experiments.sweeps import open_sweep, runner, sweep, unit
+from attnlab.experiments.sweeps import executors, open_sweep, runner, sweep, unit
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
 from attnlab.experiments.sweeps.executors import Engine, Where, make_engine
 from attnlab.experiments.sweeps.outcome import Outcome

@@ -15,6 +15,7 @@ from rich.text import Text
 from attnlab import __version__
 from attnlab.cli import terminal
 from attnlab.cli.answers import show_trace
+from attnlab.cli.census import census
 from attnlab.cli.compile import compile_
 from attnlab.cli.doctor import doctor
 from attnlab.cli.edit import edit, edits_
@@ -270,7 +271,7 @@ def _load_command(name: str, package: str) -> Callable[..., Any] | App:
 GROUPS = {
     "Train": (run, resume_, sweep, tune, settings),
     "Read results": (list_, show, open_),
-    "Look inside a model, and edit it": (trace, look, why, search, edit, edits_),
+    "Look inside a model, and edit it": (trace, look, why, search, census, edit, edits_),
     "Write a program, and prove": (compile_, prove, truth),
     "Learn and teach": (
         _load_command("course", "attnlab-course"),

@@ -68,19 +68,42 @@ class TrainingOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class GridOptions(TrainingOptions):
-    """Options of the commands that train many settings."""
+class EngineOptions:
+    """Where the work of a command is done."""
 
     workers: OptionalWholeNumber = None
     """How many processes on this machine share the work; by default 1, or on resuming as many as at
     the start."""
 
-    engine: Literal["local", "ray"] | None = None
-    """Where models are trained: local, or ray for a running Ray cluster."""
+    engine: Literal["local", "ray", "slurm"] | None = None
+    """Where the work is done: local, ray for a running Ray cluster, or slurm for jobs."""
 
     address: str | None = None
-    """The address of the cluster: HOST:PORT, or auto for the one on this machine. Tokens are read
-    from RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH."""
+    """The address of the Ray cluster: HOST:PORT, or auto for the one on this machine; tokens are
+    read from RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH. Of slurm: a partition, or here for jobs on this
+    machine."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class GridOptions(EngineOptions, TrainingOptions):
+    """Options of the commands that train many settings."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CorpusOptions:
+    """How the texts of a file are read."""
+
+    column: str = "text"
+    """The column that holds the texts."""
+
+    limit: OptionalWholeNumber = None
+    """The maximum number of rows to read from the corpus."""
+
+    max_length: OptionalWholeNumber = None
+    """The maximum number of tokens of a text; longer texts are cut, and counted."""
+
 
 class _Optional:
     """Options that are left out more often than not."""
@@ -133,4 +156,5 @@ class LongTextOptions(_Optional):
 
 
 NO_OPTIONS = PretrainedOptions()
+HERE, WHOLE_CORPUS = EngineOptions(), CorpusOptions()
 NO_LONG_TEXT = LongTextOptions()

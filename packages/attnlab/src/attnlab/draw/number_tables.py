@@ -25,7 +25,7 @@ def tables_section(result: Any, *, title: str = "", high: float | None = None) -
     low = 0.0
     if any(float(np.nan_to_num(table.values).min()) < 0 for table in tables):
         low = -top
-    maps = [_map_of(table, low, top) for table in tables]
+    maps = [map_of(table, low, top) for table in tables]
     choices = [MapChoice(label=title or tables[0].label, note="", maps=maps)]
     if len(maps) > _MOST_TOGETHER:
         choices = [MapChoice(label=one_map.title, note="", maps=[one_map]) for one_map in maps]
@@ -57,7 +57,8 @@ def _largest(table: NumberTable) -> float:
     return float(np.abs(np.nan_to_num(table.values)).max())
 
 
-def _map_of(table: NumberTable, low: float, high: float) -> Heatmap:
+def map_of(table: NumberTable, low: float, high: float) -> Heatmap:
+    """Return a table as a map whose colors range from `low` to `high`."""
     return Heatmap(
         title=table.title,
         rows=without_nan(list(table.values)),

@@ -12,13 +12,22 @@ from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import Sweep, open_sweep
 from attnlab.experiments.tune import Search, open_search
 from attnlab.look import Recording, open_recording
+from attnlab.look.census import Census, open_census
 from attnlab.look.corpus import CorpusSearch
 from attnlab.look.corpus import open_search as open_corpus_search
 from attnlab.look.long_text import Document, open_document
 from attnlab.programs import CompiledProgram, open_compiled
 
 Opened: TypeAlias = (
-    Report | Population | Sweep | Search | Recording | Document | CorpusSearch | CompiledProgram
+    Report
+    | Population
+    | Sweep
+    | Search
+    | Recording
+    | Document
+    | CorpusSearch
+    | Census
+    | CompiledProgram
 )
 
 _FILES: dict[str, Callable[[Path], Opened]] = {
@@ -26,6 +35,7 @@ _FILES: dict[str, Callable[[Path], Opened]] = {
     "recording/recording.json": open_recording,
     "document.json": open_document,
     "search.json": open_corpus_search,
+    "census.json": open_census,
     "program.json": open_compiled,
 }
 _RUNS: dict[Kind, Callable[[Path], Opened]] = {
@@ -41,8 +51,8 @@ def open(path: Path | str) -> Opened:
 
     Args:
         path: the folder of a run, a population, a member of one (`runs/sorting-64-seeds/17`), a
-            sweep, a hyper-parameter search, a recording, a summarized long text, a corpus search or
-            a compiled program.
+            sweep, a hyper-parameter search, a recording, a summarized long text, a corpus search, a
+            census or a compiled program.
 
     Returns what was returned when the folder was made.
 
@@ -69,5 +79,6 @@ def open(path: Path | str) -> Opened:
     raise CouldNotRun(
         f"{folder} holds nothing to open: no config.json (a run, population, sweep or "
         "hyper-parameter search), recording.json (a recording), document.json (a long text), "
-        "search.json (a corpus search) or program.json (a compiled program)."
+        "search.json (a corpus search), census.json (a census) or program.json (a compiled "
+        "program)."
     )

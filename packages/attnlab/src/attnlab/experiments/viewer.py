@@ -7,6 +7,7 @@ import numpy as np
 from torch import nn
 
 from attnlab.draw.attention.pattern import CAUSAL, Pattern
+from attnlab.draw.census import census_report
 from attnlab.draw.corpus import corpus_report
 from attnlab.draw.long_text_report import document_report
 from attnlab.draw.number_tables import has_tables, tables_report
@@ -29,6 +30,7 @@ from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import Sweep
 from attnlab.experiments.tune.tuner import Search
 from attnlab.look import Recording, record
+from attnlab.look.census import Census
 from attnlab.look.corpus import CorpusSearch
 from attnlab.look.long_text import Document
 from attnlab.look.trace import HeadTrace, Trace
@@ -50,9 +52,9 @@ def show(
         thing: a run, population, sweep or search, or the folder of one; a model, which answers an
             example or a text; a question, which is then answered, or a trace; a recording or
             summaries of one; the result of `patch_all`, `ablate`, `pattern_effects` or
-            `direct_logits`; a compiled program; a document or a corpus search; or bare weights:
-            (query, key), (head, query, key), a list of these by layer, and Hugging Face's `outputs`
-            or `outputs.attentions`.
+            `direct_logits`; a compiled program; a document, a corpus search or a census; or bare
+            weights: (query, key), (head, query, key), a list of these by layer, and Hugging Face's
+            `outputs` or `outputs.attentions`.
         tokens: what the places are called, where weights are shown: a list of texts, a pair (of the
             queries, of the keys), or lists by stack, `{"encoder": …, "decoder": …}`; or the text
             that a run, a model or a compiled program is asked, `"3 1 2 0"` where it reads ids.
@@ -150,6 +152,8 @@ def _page_of(thing: Any) -> str | None:
         return render_page(document_report(thing))
     if isinstance(thing, CorpusSearch):
         return render_page(corpus_report(thing))
+    if isinstance(thing, Census):
+        return render_page(census_report(thing))
     if has_tables(thing):
         return render_page(tables_report(thing))
     is_trace = isinstance(thing, Trace) and is_drawn(thing)

@@ -290,7 +290,7 @@ def question_of(
         require_integer("steps", steps, low=0)
     if target is not None and not target.strip():
         raise WrongUsage("the target is empty; leave it out, or give the correct answer.")
-    kind = _kind_of(model, inputs)
+    kind = kind_of(model, inputs)
     if kind == "continues":
         return _continuation(model, inputs, text, steps, target)
     if kind == "answers":
@@ -316,7 +316,7 @@ def example_text(model: Pretrained) -> str:
     return "The film is warm and funny."
 
 
-def _kind_of(model: Pretrained, inputs: Mapping[str, Tensor]) -> str:
+def kind_of(model: Pretrained, inputs: Mapping[str, Tensor]) -> str:
     """Return what a model does with a text: it "continues", "answers", "fills", "tags",
     "classifies" or "reads" it."""
     try:

@@ -70,10 +70,13 @@ def value_of(weights, ids, query, measure):
     }
     if measure in chosen:
         return sum(float(weights[key]) for key in chosen[measure]) if chosen[measure] else None
+    mean = sum(float(weights[key]) * (query - key) for key in seen)
+    spread = sum(float(weights[key]) * (query - key - mean) ** 2 for key in seen)
     return {
         "largest": float(weights.max()),
         "entropy": -sum(float(weights[key]) * math.log(float(weights[key])) for key in seen),
-        "distance": sum(float(weights[key]) * (query - key) for key in seen),
+        "distance": mean,
+        "spread": math.sqrt(spread),
     }[measure]
 
 
@@ -123,8 +126,8 @@ one place off | measures | previous
 - rows.keys == rows.queries - 1
 + rows.keys == rows.queries - 2
 padding is counted | measures | previous
-- self._ids, self._real = ids, real
-+ self._ids, self._real = ids, torch.ones_like(real)
+- self.heads, self.ids, self.real, self._names = heads, ids, real, names
++ self.heads, self.ids, self.real, self._names = heads, ids, torch.ones_like(real), names
 the model looks at padding | search | previous
 - arguments, options = inputs_of(self._model, batch)
 + arguments, options = (batch.ids,), {}

@@ -11,7 +11,7 @@ from attnlab.core import store
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.look.collector import Collector, run_collector
-from attnlab.look.long_text import open_document, summarize_document
+from attnlab.look.long_text import open_document, summarize, summarize_document
 from attnlab.look.long_text.inputs import check_open, summary_bytes
 from attnlab.look.long_text.summarize import hidden_cells
 from attnlab.look.summaries import Summarize

@@ -6,6 +6,7 @@
     accuracy            1 where the right token is the likeliest, else 0
     logit_difference    logit of the right token less that of another
     kl                  Kullback–Leibler divergence from the unedited to the edited model, nats
+    cosine              1 less the cosine of the output vector to the unedited one
 
 Where several positions of an input count, the number is their mean. A metric may also be a function
 from logits to one number for each row.
@@ -24,7 +25,7 @@ from attnlab.look.inputs import places_of
 from attnlab.look.target_ids import Target, target_ids
 from attnlab.shapes import shape_text
 
-MetricKind = Literal["logit", "probability", "loss", "accuracy", "logit_difference", "kl"]
+MetricKind = Literal["logit", "probability", "loss", "accuracy", "logit_difference", "kl", "cosine"]
 MetricLike: TypeAlias = "MetricKind | Callable[[Tensor], Tensor] | Metric"
 
 IGNORED = -100
@@ -121,6 +122,8 @@ class PreparedMetric:
         chosen = widened(copies[:, row, position])  # (copy, place, vocabulary)
         if self.name == "kl":
             values = divergence(before[row, position], chosen)
+        elif self.name == "cosine":
+            values = cosine_distance(before[row, position], chosen)
         else:
             values = _values(self.name, chosen, labels[row, place])
         if self.others is not None:
@@ -243,6 +246,11 @@ def _spread(
 def widened(logits: Tensor) -> Tensor:
     """Convert half precision to float32."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def cosine_distance(was: Tensor, vectors: Tensor) -> Tensor:
+    """Return 1 less the cosine of vectors to what they were: (…, width) -> (…,)."""
+    return 1.0 - torch.nn.functional.cosine_similarity(was.double(), vectors.double(), dim=-1)
 
 
 def divergence(was: Tensor, logits: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""Where units are computed: in this process, in several of this machine, or on a Ray cluster.
+"""Where units are computed: in this process, in several of this machine, on a Ray cluster, or in
+jobs of SLURM.
 
 All give the same results, in any order. However a sweep ends, by an error, Ctrl-C or a kill, none
 of its processes stays behind.
@@ -9,9 +10,11 @@ import logging
 import multiprocessing
 import os
 import queue
+import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,22 +23,35 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Protocol, Self, get_args
 
 from attnlab.core.store import refusing_damage
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, is_integer, present
 from attnlab.experiments.folder import RunConfig
-from attnlab.experiments.sweeps.unit import Failure, Result, Unit, compute
+from attnlab.experiments.sweeps.unit import Failure
 from attnlab.train.observer import Observer
 
-EngineKind = Literal["local", "ray"]
-Answer = Result | Failure
+EngineKind = Literal["local", "ray", "slurm"]
+
+
+class Work(Protocol):
+    """What an engine computes; it and its result, errors included, can be pickled."""
+
+    @property
+    def number(self) -> int:
+        """Its number among all."""
+
+    def compute(self, observer: Observer | None = None) -> Any:
+        """Compute it, on whatever machine."""
+
 
 _MAX_WORKERS = 256
 _RETRIES = 3  # by Ray, of a unit whose worker or machine was lost
 _PATIENCE = 15.0  # seconds in which a cluster must answer
 _SPAWN = multiprocessing.get_context("spawn")
 _CTRL_C = {signal.SIGINT}
+_HERE = "here"  # the address of jobs on this machine
+_JOB_MINUTES, _JOB_LOOK = 24 * 60, 0.2  # the limit of a job; seconds between looks at them
 
 
 class Engine:
@@ -50,10 +66,10 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def compute(self, units: Sequence[Unit], observer: Observer | None = None) -> Iterator[Answer]:
+    def compute(self, units: Sequence[Work], observer: Observer | None = None) -> Iterator[Any]:
         """Compute one unit after the other in this process."""
         for unit in units:
-            yield compute(unit, observer)
+            yield unit.compute(observer)
 
     def close(self) -> None:
         """End the processes of the engine."""
@@ -72,10 +88,10 @@ class _Processes(Engine):
         watched, self._ours = _SPAWN.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(num_workers, _SPAWN, _begin_worker, (watched,))
 
-    def compute(self, units: Sequence[Unit], observer: Observer | None = None) -> Iterator[Answer]:
+    def compute(self, units: Sequence[Work], observer: Observer | None = None) -> Iterator[Any]:
         # Ctrl-C may come at any point: this thread only waits for a queue, and never holds a lock
         # of the pool then.
-        answers: queue.SimpleQueue[Future[Answer]] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         try:
             with _starting_processes():
                 for unit in units:
@@ -145,7 +161,7 @@ class _Cluster(Engine):
             )
         self._receive()
 
-    def compute(self, units: Sequence[Unit], observer: Observer | None = None) -> Iterator[Answer]:
+    def compute(self, units: Sequence[Work], observer: Observer | None = None) -> Iterator[Any]:
         self._link.send(list(units))
         for _ in units:
             yield self._receive()
@@ -185,18 +201,23 @@ def _drive(address: str, link: Connection) -> None:
             waiting = {task.remote(unit): unit for unit in link.recv()}
             while waiting:
                 (done,), _ = ray.wait(list(waiting))
-                link.send(_answer(ray.get, done, waiting.pop(done)))
+                link.send(_answer("Ray", ray.get, done, waiting.pop(done)))
     except EOFError:  # our parent is gone
         return
     except Exception as error:
         link.send(f"{type(error).__name__}: {_last_line(error)}")
 
 
-def _answer(get: Callable[[Any], Answer], task: Any, unit: Unit) -> Answer:
+def compute(unit: Work) -> Any:
+    """Compute a unit, in a worker of a cluster."""
+    return unit.compute()
+
+
+def _answer(who: str, get: Callable[[Any], Any], task: Any, unit: Work) -> Any:
     try:
         return get(task)
     except Exception as error:  # the worker was lost too often, or has no attnlab
-        reason = f"Ray could not compute it: {_last_line(error)}."
+        reason = f"{who} could not compute it: {_last_line(error)}."
         return Failure(unit.number, CouldNotRun(reason))
 
 
@@ -215,6 +236,46 @@ def _ray_environment(environment: Mapping[str, str]) -> dict[str, str]:
     if has_token and "RAY_AUTH_MODE" not in environment:
         chosen["RAY_AUTH_MODE"] = "token"
     return chosen
+
+
+class _Slurm(Engine):
+    """Jobs of SLURM, submitted from this machine; or processes of it where there is no SLURM and
+    the address says "here".
+
+    The home folder must be shared with the nodes: jobs and their results are files there.
+    """
+
+    is_elsewhere = True
+
+    def __init__(self, partition: str | None) -> None:
+        from submitit import AutoExecutor
+
+        is_here = partition == _HERE
+        folder = Path.home() / ".cache" / "attnlab" / "jobs"
+        self._executor = AutoExecutor(folder, cluster="local" if is_here else "slurm")
+        self._executor.update_parameters(cpus_per_task=1, timeout_min=_JOB_MINUTES, name="attnlab")
+        if partition is not None and not is_here:
+            self._executor.update_parameters(slurm_partition=partition)
+        self.words = "in jobs on this machine" if is_here else "in jobs of SLURM"
+        self._jobs: list[Any] = []
+
+    def compute(self, units: Sequence[Work], observer: Observer | None = None) -> Iterator[Any]:
+        self._jobs = self._executor.map_array(compute, units)
+        waiting = dict(zip(self._jobs, units, strict=True))
+        while waiting:
+            done = [job for job in waiting if job.done()]
+            for job in done:
+                yield _answer("the job", _result_of, job, waiting.pop(job))
+            if not done:
+                time.sleep(_JOB_LOOK)
+
+    def close(self) -> None:
+        for job in self._jobs:
+            job.cancel(check=False)
+
+
+def _result_of(job: Any) -> Any:
+    return job.result()
 
 
 @dataclass(frozen=True)
@@ -247,6 +308,8 @@ def make_engine(where: Where) -> Engine:
         raise WrongUsage(f"workers must be an integer from 1 to {_MAX_WORKERS}; got {workers!r}.")
     if kind == "ray":
         return _make_cluster(where)
+    if kind == "slurm":
+        return _make_jobs(where)
     if where.address is not None:
         raise WrongUsage(
             f"an address, {where.address}, is for a cluster: give --engine ray with it."
@@ -271,3 +334,19 @@ def _make_cluster(where: Where) -> Engine:
             "--engine ray needs Ray, which is not installed here: pip install 'attnlab[ray]'."
         )
     return _Cluster(where.address)
+
+
+def _make_jobs(where: Where) -> Engine:
+    if where.num_workers is not None:
+        raise WrongUsage("SLURM starts the jobs when it has room: leave --workers out.")
+    if importlib.util.find_spec("submitit") is None:
+        raise CouldNotRun(
+            "--engine slurm needs submitit, which is not installed here: pip install "
+            "'attnlab[slurm]'."
+        )
+    if where.address != _HERE and shutil.which("sbatch") is None:
+        raise CouldNotRun(
+            "--engine slurm submits jobs with sbatch, which is not here: run it on a machine of "
+            "the cluster, or try it out with --address here."
+        )
+    return _Slurm(where.address)

@@ -32,7 +32,6 @@ from attnlab.experiments.sweeps.unit import (
     Member,
     Result,
     Unit,
-    compute,
     refuse_other_versions,
 )
 from attnlab.seeds import generator
@@ -254,7 +253,7 @@ class CellRun:
         random = generator(self._plan.seeds[0], "sweep", "lot")
         there = elsewhere[int(torch.randint(len(elsewhere), (), generator=random))]
         unit = self._units[there.unit]
-        again = compute(unit)
+        again = unit.compute()
         members: Sequence[Member] = []
         if isinstance(again, Result):
             members = again.members

@@ -1,7 +1,7 @@
 """A unit of work: cells of a grid and seeds that are trained as one population, and their results.
 
-Every engine calls `compute`, in this process, in another or on another machine, so that the answer
-is the same to the bit, as long as processor, compiler and versions are the same.
+Every engine calls `Unit.compute`, in this process, in another or on another machine, so that the
+answer is the same to the bit, as long as processor, compiler and versions are the same.
 """
 
 import itertools
@@ -45,6 +45,19 @@ class Unit:
         """The number of its models."""
         return len(self.cells) * len(self.seeds)
 
+    def compute(self, observer: Observer | None = None) -> "Result | Failure":
+        """Train the unit on one thread; return its results, or why it could not be trained."""
+        try:
+            with computing_as({"threads": 1, "matrix_path": self.matrix_path}):
+                members, layout = _trained(self, observer)
+        except NotFinite as error:  # all members diverged; this is the error of the last one
+            pairs = itertools.product(self.cells, self.seeds)
+            members = [Member(*pair, None, None, None, {}, str(error)) for pair in pairs]
+            layout = "none"
+        except AttnlabError as error:
+            return Failure(self.number, error)
+        return Result(self.number, members, layout, versions(), platform.node())
+
 
 @dataclass(frozen=True)
 class Member:
@@ -87,20 +100,6 @@ class Failure:
 
     unit: int
     error: AttnlabError
-
-
-def compute(unit: Unit, observer: Observer | None = None) -> Result | Failure:
-    """Train a unit on one thread; return its results, or why it could not be trained."""
-    try:
-        with computing_as({"threads": 1, "matrix_path": unit.matrix_path}):
-            members, layout = _trained(unit, observer)
-    except NotFinite as error:  # all members diverged; this is the error of the last one
-        pairs = itertools.product(unit.cells, unit.seeds)
-        members = [Member(*pair, None, None, None, {}, str(error)) for pair in pairs]
-        layout = "none"
-    except AttnlabError as error:
-        return Failure(unit.number, error)
-    return Result(unit.number, members, layout, versions(), platform.node())
 
 
 def refuse_other_versions(result: Result) -> None:

@@ -58,6 +58,11 @@ class Rows:
         """The ids at these queries, (batch, query)."""
         return self.ids[:, self.first : self.first + self.weights.shape[2]]
 
+    @property
+    def own_real(self) -> Tensor:
+        """Which of these queries are real, (batch, query); False at padding."""
+        return self.real[:, self.first : self.first + self.weights.shape[2]]
+
 
 Measure = Callable[[Rows], tuple[Tensor, Tensor]]
 """Rows -> value and key of each query, (batch, head, query) both; the key contributes most."""
@@ -178,8 +183,20 @@ def _entropy(rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 def _distance(rows: Rows) -> tuple[Tensor, Tensor]:
-    away = (rows.queries - rows.keys).to(rows.weights.dtype)
-    return (rows.weights * away).sum(-1), _most(rows)
+    return _mean_distance(rows), _most(rows)
+
+
+def _spread(rows: Rows) -> tuple[Tensor, Tensor]:
+    from_mean = _away(rows) - _mean_distance(rows).unsqueeze(-1)
+    return (rows.weights * from_mean.square()).sum(-1).sqrt(), _most(rows)
+
+
+def _mean_distance(rows: Rows) -> Tensor:
+    return torch.einsum("bhqk,qk->bhq", rows.weights, _away(rows))
+
+
+def _away(rows: Rows) -> Tensor:
+    return (rows.queries - rows.keys).to(rows.weights.dtype)
 
 
 # The measures: name, description, function.
@@ -192,6 +209,7 @@ _TABLE: tuple[tuple[str, str, Measure], ...] = (
     ("largest", "the largest weight", _largest),
     ("entropy", "the entropy of the weights, in nats", _entropy),
     ("distance", "the mean distance of the keys, in tokens back", _distance),
+    ("spread", "the standard deviation of the keys' distance, in tokens", _spread),
     ("punctuation", "the weight on punctuation", _named(r"\W+")),
     ("number", "the weight on numbers", _named(r"\d+")),
     ("name", "the weight on words that begin with a capital letter", _named(r"[A-Z]\w*")),
@@ -203,12 +221,11 @@ MEASURES = {name: words for name, words, _ in _TABLE}
 """Every measure with a name, in words."""
 
 
-class Measurer(Collector):
-    """Measures the heads of a model on one batch.
+class HeadReader(Collector):
+    """Reads the weights of chosen heads on one batch of texts, some rows at a time.
 
     Args:
-        heads: the heads to measure, by attention.
-        measure: the measure.
+        heads: the heads to read, by attention.
         ids, real: (batch, length); real is False at padding.
         names: the name of an id.
     """
@@ -216,29 +233,30 @@ class Measurer(Collector):
     def __init__(
         self,
         heads: Mapping[str, Sequence[int]],
-        measure: Measure,
         ids: Tensor,
         real: Tensor,
         names: Callable[[int], str],
     ) -> None:
         super().__init__(heads)
-        self._heads, self._measure, self._names = heads, measure, names
-        self._ids, self._real = ids, real
-        self._found: dict[str, tuple[Tensor, Tensor]] = {}
+        self.heads, self.ids, self.real, self._names = heads, ids, real, names
+
+    def read_rows(self, part: str, rows: Rows) -> None:
+        """Read some rows of the chosen heads of an attention, in the order of the queries."""
+        raise NotImplementedError
 
     def check(self, part: str, call: AttentionCall) -> None:
         """Raise unless an attention has a query and a key for each token of the batch."""
-        expected = (*self._ids.shape, self._ids.shape[1])
+        expected = (*self.ids.shape, self.ids.shape[1])
         if (call.query.shape[0], call.query.shape[2], call.key.shape[2]) != expected:
             raise CouldNotRun(
-                f"{part} should have {self._ids.shape[1]} queries and as many keys, in "
-                f"{len(self._ids)} texts; its queries are {shape_text(call.query.shape)}, its "
+                f"{part} should have {self.ids.shape[1]} queries and as many keys, in "
+                f"{len(self.ids)} texts; its queries are {shape_text(call.query.shape)}, its "
                 f"keys {shape_text(call.key.shape)}."
             )
 
     def collect(self, part: str, call: AttentionCall, weights: Tensor | None) -> None:
-        """Measure the chosen heads of an attention, some rows of its weights at a time."""
-        heads = list(self._heads[part])
+        """Read the chosen heads of an attention."""
+        heads = list(self.heads[part])
         mask = call.mask
         if isinstance(mask, Tensor) and mask.dim() > 2 and mask.shape[-3] > 1:
             mask = mask[..., heads, :, :]
@@ -251,34 +269,51 @@ class Measurer(Collector):
             rows_of = lambda queries: kept.make(queries=queries)  # noqa: E731
         else:
             rows_of = lambda queries: weights[:, heads, queries]  # noqa: E731
-        batch, length = self._ids.shape
+        batch, length = self.ids.shape
         step = max(1, _BLOCK // max(1, batch * len(heads) * length))
-        values, keys = [], []
         for first in range(0, length, step):
             queries = slice(first, min(first + step, length))
-            weights_block = rows_of(queries).detach()
-            weights_block = weights_block.to(
-                torch.promote_types(weights_block.dtype, torch.float32)
-            )
+            block = rows_of(queries).detach()
+            block = block.to(torch.promote_types(block.dtype, torch.float32))
             allowed = self._allowed(kept_mask, queries)
-            rows = Rows(weights_block, self._ids, self._real, allowed, first, self._names)
-            value, key = self._measure(rows)
-            is_padding = ~self._real[:, None, queries]
-            values.append(value.masked_fill(is_padding, float("nan")).cpu())
-            keys.append(key.expand(value.shape).cpu())
-        self._found[part] = torch.cat(values, -1), torch.cat(keys, -1)
-
-    def values_and_keys(self) -> tuple[Tensor, Tensor]:
-        """Return values and keys of all chosen heads, in their order: (text, head, query)."""
-        values, keys = zip(*(self._found[part] for part in self._heads), strict=True)
-        return torch.cat(values, 1), torch.cat(keys, 1)
+            self.read_rows(part, Rows(block, self.ids, self.real, allowed, first, self._names))
 
     def _allowed(self, mask: KeptMask, queries: slice) -> Tensor:
         """Return which keys may be attended to: (batch, head or 1, query, key)."""
-        real = self._real[:, None, None, :].expand(-1, -1, queries.stop - queries.start, -1)
+        real = self.real[:, None, None, :].expand(-1, -1, queries.stop - queries.start, -1)
         allowed = mask.part(queries=queries)
         if allowed is None:
             return real
         if allowed.dtype != torch.bool:
             allowed = allowed > torch.finfo(allowed.dtype).min / 2
         return real & allowed
+
+
+class Measurer(HeadReader):
+    """Measures the heads of a model on one batch; `measure` is of `measure_of`."""
+
+    def __init__(
+        self,
+        heads: Mapping[str, Sequence[int]],
+        measure: Measure,
+        ids: Tensor,
+        real: Tensor,
+        names: Callable[[int], str],
+    ) -> None:
+        super().__init__(heads, ids, real, names)
+        self._measure = measure
+        self._values: dict[str, list[Tensor]] = {part: [] for part in heads}
+        self._keys: dict[str, list[Tensor]] = {part: [] for part in heads}
+
+    def read_rows(self, part: str, rows: Rows) -> None:
+        """Measure some rows."""
+        value, key = self._measure(rows)
+        self._values[part].append(value.masked_fill(~rows.own_real[:, None], float("nan")).cpu())
+        self._keys[part].append(key.expand(value.shape).cpu())
+
+    def values_and_keys(self) -> tuple[Tensor, Tensor]:
+        """Return values and keys of all chosen heads, in their order: (text, head, query)."""
+        values = [torch.cat(self._values[part], -1) for part in self.heads]
+        return torch.cat(values, 1), torch.cat(
+            [torch.cat(self._keys[part], -1) for part in self.heads], 1
+        )

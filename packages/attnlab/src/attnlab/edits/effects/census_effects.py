@@ -1,0 +1,158 @@
+"""The effects of heads, beside what a census says that they do: each head is taken out or its
+pattern replaced, on texts of the corpus that were drawn by lot."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from attnlab import seeds
+from attnlab.core.store import JsonObject
+from attnlab.edits.effects.controls import Control, pattern_effects
+from attnlab.edits.effects.metrics import IGNORED, Metric
+from attnlab.edits.effects.significance import assess
+from attnlab.edits.effects.sweep import USUAL, SweepOptions
+from attnlab.errors import WrongUsage
+from attnlab.look.heads import head_name
+from attnlab.look.inputs import Call
+from attnlab.look.long_text.inputs import arguments_for
+from attnlab.look.text_questions import kind_of
+from attnlab.models.decoder import Decoder
+from attnlab.pretrained.model import Pretrained
+
+USUAL_CONTROLS: tuple[Control, ...] = ("zeroed", "uniform")
+_MASKED = 0.15  # of the tokens, which a model that fills blanks has to fill
+_FEWEST = 2  # tokens of a text
+_SIGNED = "loss"
+"""The metric whose change can go both ways, so that its mean can be tested against none."""
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Texts as the inputs of one pass, and what is measured of the model's output there."""
+
+    call: Call
+    metric: Metric
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether effects can go both ways."""
+        return self.metric.measure == _SIGNED
+
+
+def head_effects(
+    model: nn.Module,
+    texts: Sequence[Sequence[int]],
+    parts: Iterable[str],
+    *,
+    controls: Sequence[Control] = USUAL_CONTROLS,
+    seed: int = 0,
+    how: SweepOptions = USUAL,
+) -> list[JsonObject]:
+    """Measure the effect of every head of some attentions on the same texts.
+
+    The metric is the loss of the next tokens, or of masked ones (15 %, drawn by lot) where a model
+    fills blanks; the divergence of its answer where it classifies; and 1 less the cosine to what
+    its vectors were where it has no logits. Only a change of the loss can be none in the mean, so
+    only there are p values; they are corrected for all heads and controls together (Benjamini and
+    Hochberg 1995).
+
+    Args:
+        model: any model with sites; in an encoder–decoder, the encoder.
+        texts: ids; those of a single token are left out.
+        parts: the attentions, by path.
+        controls: see `pattern_effects`.
+        seed: of masked tokens, shuffles and signs.
+        how: memory, threads and progress of each attention's effects.
+
+    Returns:
+        A row for each head and control: head, control, metric, effect (mean change), low and high
+        (95 %), p, p_corrected and matters (p_corrected ≤ 0.05); None where it is not tested.
+
+    Raises:
+        WrongUsage: fewer than two different texts.
+    """
+    passages = _passages(model, texts, seed)
+    names, effects = [], []
+    for part in parts:
+        measured = pattern_effects(
+            model,
+            passages.call,  # type: ignore[arg-type]  # a call stands for its inputs
+            metric=passages.metric,
+            parts=part,
+            controls=controls,
+            seed=seed,
+            how=how,
+        )
+        for place in measured.heads:
+            names += [(head_name(place.path, place.head or 0), control) for control in controls]
+        effects.append(measured.effects.flatten(0, 1))
+    tested = assess(torch.cat(effects), correction="bh", seed=seed)
+    rows = []
+    for index, (head, control) in enumerate(names):
+        row: JsonObject = {"head": head, "control": control, "metric": passages.metric.measure}
+        row["effect"] = float(tested.mean[index])
+        row["low"], row["high"] = float(tested.low[index]), float(tested.high[index])
+        corrected = float(tested.p_corrected[index])
+        row["p"] = float(tested.p[index]) if passages.is_signed else None
+        row["p_corrected"] = corrected if passages.is_signed else None
+        row["matters"] = corrected <= 0.05 if passages.is_signed else None
+        rows.append(row)
+    return rows
+
+
+def _passages(model: nn.Module, texts: Sequence[Sequence[int]], seed: int) -> Passages:
+    different = dict.fromkeys(tuple(ids) for ids in texts if len(ids) >= _FEWEST)
+    long_enough = list(map(torch.tensor, different))
+    if len(long_enough) < 2:
+        raise WrongUsage(f"effects need two different texts of two tokens; got {len(long_enough)}.")
+    ids = pad_sequence(long_enough, batch_first=True)
+    lengths = torch.tensor(list(map(len, long_enough)))
+    real = torch.arange(ids.shape[1]) < lengths[:, None]
+    kind = _kind_of(model, ids[:1, : int(lengths[0])])
+    device = next(model.parameters()).device
+    if kind == "fills":
+        chosen = _masked(model, ids, real, seed)
+        target = ids.masked_fill(~chosen, IGNORED)
+        ids = ids.masked_fill(chosen, _mask_id(model))
+        metric = Metric("loss", target=target)
+    elif kind == "continues":
+        target = torch.cat((ids[:, 1:], ids[:, :1]), 1)
+        is_next = torch.cat((real[:, 1:], torch.zeros_like(real[:, :1])), 1)
+        metric = Metric("loss", target=target.masked_fill(~is_next, IGNORED))
+    elif kind == "reads":
+        metric = Metric("cosine", target=torch.zeros_like(ids).masked_fill(~real, IGNORED))
+    else:
+        metric = Metric("kl")
+    padding = None if bool(real.all()) else real.to(device)
+    arguments, options = arguments_for(model, ids.to(device), padding)
+    return Passages(Call(arguments, options, len(ids)), metric)
+
+
+def _kind_of(model: nn.Module, ids: Tensor) -> str:
+    if isinstance(model, Pretrained):
+        arguments, _ = arguments_for(model, ids)
+        names = ("input_ids", "decoder_input_ids")
+        inputs: Mapping[str, Any] = dict(zip(names, arguments, strict=False))
+        return kind_of(model, inputs)
+    return "continues" if isinstance(model, Decoder) else "classifies"
+
+
+def _masked(model: nn.Module, ids: Tensor, real: Tensor, seed: int) -> Tensor:
+    """Choose the masked tokens: (text, length); at least one of each text, no special token."""
+    tokenizer: Any = getattr(model, "tokenizer", None)
+    special = torch.tensor(list(getattr(tokenizer, "all_special_ids", [])) or [-1])
+    draw = torch.rand(ids.shape, generator=seeds.generator(seed, "census", "masked"))
+    draw = draw.masked_fill(~real | torch.isin(ids, special), 2.0)
+    least = draw == draw.amin(1, keepdim=True)
+    return (draw < _MASKED) | (least & (draw < 2.0))
+
+
+def _mask_id(model: nn.Module) -> int:
+    token = getattr(getattr(model, "tokenizer", None), "mask_token_id", None)
+    if token is None:
+        raise WrongUsage("the model fills blanks, but its tokenizer has no mask token.")
+    return int(token)

@@ -1,0 +1,213 @@
+"""census: what every head of a model does over a corpus, and whether it matters.
+
+result = census(model, "reviews.csv", out="census")
+result.table()                  # every head: measures with intervals, effects
+result.deciles("3.5")           # examples, drawn by lot from each tenth of the texts
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import Tensor, nn
+
+from attnlab import seeds
+from attnlab.core.store import LOCK, locked, make_folder, write_bytes, write_json
+from attnlab.edits.effects.census_effects import head_effects
+from attnlab.edits.effects.sweep import USUAL, SweepOptions
+from attnlab.errors import AttnlabError, WrongUsage, is_integer
+from attnlab.experiments.model_loader import load_pretrained
+from attnlab.experiments.sweeps.executors import Where, make_engine
+from attnlab.experiments.sweeps.unit import Failure
+from attnlab.look.census import Census, count_heads, merge_censuses, open_census
+from attnlab.look.census.count import Shard
+from attnlab.look.census.result import CensusFolder
+from attnlab.look.collector import run_collector
+from attnlab.look.corpus.measures import Measurer, measure_of
+from attnlab.look.corpus.search import Corpus, Progress, longest_of
+from attnlab.look.heads import chosen_heads
+from attnlab.look.long_text.inputs import arguments_for, parts_of
+from attnlab.train.observer import Observer
+
+_EFFECT_TEXTS = 32
+_REPEATS, _REPEATED = 16, 24  # sequences, and their tokens that come twice
+
+
+def census(
+    model: nn.Module,
+    corpus: Corpus | Path | str | Iterable[str],
+    *,
+    heads: list[str] | None = None,
+    effects: int = _EFFECT_TEXTS,
+    shard: Shard = (1, 1),
+    out: Path | str | None = None,
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+    how: SweepOptions = USUAL,
+) -> Census:
+    """Count what every head does over a corpus, and measure whether it matters.
+
+    Args:
+        model: any model with sites; in an encoder–decoder, the encoder.
+        corpus: a file, or the texts one after another; a `Corpus` to say how they are read.
+        heads: such as ["3.5", "4"]; None for all.
+        effects: how many texts, drawn by lot, the effects are measured on; 0 for none. A share of a
+            corpus has none: they are measured after the shares are added up, by `add_effects`.
+        shard: (2, 7) reads the second of seven shares of the corpus; see `merge_censuses`.
+        out: a folder to create or to resume from; None to write nothing.
+        seed: of intervals, examples and effects.
+        progress: called after each batch of texts; None for a bar in a notebook.
+        how: memory, threads and progress of the effects.
+
+    Raises:
+        WrongUsage: invalid arguments, a corpus without any text, or a folder with another census.
+        CouldNotRun: the corpus or the folder cannot be read or written.
+    """
+    if not (is_integer(effects) and (effects == 0 or 2 <= effects <= 64)):
+        raise WrongUsage(f"effects= is 0, or from 2 to 64 texts; got {effects!r}.")
+    result = count_heads(
+        model, corpus, heads=heads, shard=shard, out=out, seed=seed, progress=progress
+    )
+    if effects and shard[1] == 1:
+        add_effects(model, result, texts=effects, out=out, seed=seed, how=how)
+    return result
+
+
+def add_effects(
+    model: nn.Module,
+    result: Census,
+    *,
+    texts: int = _EFFECT_TEXTS,
+    out: Path | str | None = None,
+    seed: int = 0,
+    how: SweepOptions = USUAL,
+) -> None:
+    """Add the effects of its heads to a census, and what they do on controlled repeats.
+
+    On repeats, random tokens of the corpus come twice: a head that looks at what followed the same
+    token then does so by position in the repeat alone, not because texts repeat themselves.
+
+    Args:
+        model: the model of the census.
+        result: the census, to which `effects` and `repeats` are added.
+        texts: how many of its texts, drawn by lot, at most 64.
+        out: the folder of the census; None to write nothing.
+        seed: see `head_effects`.
+        how: see `head_effects`.
+    """
+    chosen = chosen_heads(model, parts_of(model), list(result.heads))
+    rows = head_effects(model, result.sample(texts), chosen, seed=seed, how=how)
+    result.effects = [row for row in rows if row["head"] in result.heads]
+    result.repeats = dict(zip(result.heads, _on_repeats(model, chosen, result, seed), strict=True))
+    if out is not None:
+        folder = CensusFolder(Path(out))
+        with locked(folder.path):
+            content = {"rows": result.effects, "repeats": result.repeats}
+            write_json(folder.path / "effects.json", content)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A share of a corpus, to be counted on any machine that has the model and the corpus."""
+
+    number: int
+    model: str
+    corpus: Corpus
+    heads: list[str] | None
+    shard: Shard
+    seed: int
+
+    def compute(self, observer: Observer | None = None) -> dict[str, bytes] | Failure:
+        """Count the share; return the files of its folder, or why it could not be counted."""
+        try:
+            with TemporaryDirectory() as folder:
+                model = load_pretrained(self.model)
+                count_heads(
+                    model,
+                    self.corpus,
+                    heads=self.heads,
+                    shard=self.shard,
+                    out=folder,
+                    seed=self.seed,
+                )
+                files = [path for path in Path(folder).iterdir() if path.name != LOCK]
+                return {path.name: path.read_bytes() for path in files}
+        except AttnlabError as error:
+            return Failure(self.number, error)
+
+
+def census_in_shares(
+    model: str,
+    corpus: Corpus,
+    shares: int,
+    where: Where,
+    *,
+    out: Path,
+    heads: list[str] | None = None,
+    effects: int = _EFFECT_TEXTS,
+    seed: int = 0,
+    observer: Observer | None = None,
+) -> Census:
+    """Count shares of a corpus in several processes, on a Ray cluster or in jobs of SLURM, and add
+    them up.
+
+    Shares that are done are kept in `out`/shares; the same call counts the missing ones.
+
+    Args:
+        model: a folder or hub id that every worker can open.
+        corpus: a file that every worker can read.
+        shares: how many; a worker counts one at a time.
+        where: the engine.
+        out: the folder to create or to resume.
+        heads, effects, seed: see `census`.
+        observer: told of every share.
+
+    Raises:
+        WrongUsage, CouldNotRun: see `census`, and what an engine raises.
+    """
+    units, folders = [], []
+    for number in range(1, shares + 1):
+        folders.append(CensusFolder(out / "shares" / f"{number}-of-{shares}"))
+        if not folders[-1].is_there:
+            units.append(_Share(number, model, corpus, heads, (number, shares), seed))
+    with make_engine(where) as engine:
+        if observer is not None and units:
+            observer.stage(engine.words)
+        for answer in engine.compute(units) if units else ():
+            if isinstance(answer, Failure):
+                raise answer.error
+            state = json.loads(answer[CensusFolder.FILE])
+            share, _ = state["shards"][0]
+            folder = folders[share - 1].path
+            make_folder(folder)
+            for name in sorted(answer, key=lambda name: name == CensusFolder.FILE):  # it comes last
+                write_bytes(folder / name, answer[name])
+            if observer is not None:
+                observer.tell(f"share {share} of {shares}: {state['counts']['texts read']:,} texts")
+    if CensusFolder(out).is_there:
+        result = open_census(out)
+    else:
+        result = merge_censuses([folder.path for folder in folders], out=out)
+    if effects and not result.effects:
+        add_effects(load_pretrained(model), result, texts=effects, out=out, seed=seed)
+    return result
+
+
+def _on_repeats(
+    model: nn.Module, chosen: dict[str, list[int]], result: Census, seed: int
+) -> list[float]:
+    """Measure the weight on what followed the same token, in sequences that come twice: (head,)."""
+    tokens = torch.tensor(result.plain_tokens(getattr(model, "tokenizer", None)))
+    draw, length = seeds.generator(seed, "census", "repeats"), longest_of(model, None) // 2
+    drawn = [torch.randperm(len(tokens), generator=draw) for _ in range(_REPEATS)]
+    once = tokens[torch.stack(drawn)[:, : min(length, _REPEATED)]]
+    ids = torch.cat((once, once), 1).to(next(model.parameters()).device)
+    real = torch.ones_like(ids, dtype=torch.bool)
+    measurer = Measurer(chosen, measure_of("induction")[1], ids, real, str)
+    arguments, options = arguments_for(model, ids)
+    run_collector(model, measurer, arguments, options)
+    values: Tensor = measurer.values_and_keys()[0][..., once.shape[1] :]
+    return values.nanmean((0, 2)).nan_to_num(0.0).tolist()

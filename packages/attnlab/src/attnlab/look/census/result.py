@@ -1,0 +1,314 @@
+"""The result of a census: what each head does, in numbers with intervals, examples, tokens and
+distances; and its folder."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from attnlab.core import store
+from attnlab.core.row_files import write_rows
+from attnlab.core.store import JsonObject
+from attnlab.display import Card, NumberTable, displayed, frame, short
+from attnlab.errors import WrongUsage, did_you_mean, require_known
+from attnlab.look.census.bins import SHARE, bins_of, distance_words
+from attnlab.look.census.meter import COUNTED
+from attnlab.look.census.sketch import Sketch
+from attnlab.look.corpus.result import Example
+
+Role = Literal["key", "query"]
+_QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
+_DECILES, _LISTED = 10, 50
+KINDS = {
+    "previous": "looks at the token before",
+    "induction": "looks at what followed the same token",
+    "duplicate": "looks at the same token",
+    "own": "looks at the token itself",
+    "first": "rests on the first token",
+}
+"""What a head that has most of its weight there does, in words, the most telling first."""
+_MOST = 0.5  # the mean weight that makes a kind
+
+
+@displayed
+class Census:
+    """What every head of a model does over a corpus.
+
+    model · heads: their names, LAYER.HEAD · counts: of rows, texts and tokens · missing: blocks of
+    256 rows of the corpus that were not read, by number; None while the end of the corpus is not
+    known · effects: a row for each head and control, and repeats: by head, the weight on what
+    followed the same token where random tokens come twice; both empty unless they were measured.
+    """
+
+    def __init__(
+        self, state: JsonObject, sketch: Sketch, measured: Mapping[str, Any] | None = None
+    ) -> None:
+        self.model = str(state["model"])
+        self.heads: tuple[str, ...] = tuple(state["heads"])
+        self.counts: dict[str, int] = dict(state["counts"])
+        self.effects: list[JsonObject] = list((measured or {}).get("rows", ()))
+        self.repeats: dict[str, float] = dict((measured or {}).get("repeats", {}))
+        self.missing: list[int] | None = None
+        if state["in_all"] is not None:
+            read = set(map(int, state["blocks"]))
+            self.missing = sorted(set(range(state["in_all"])) - read)
+        self._sketch = sketch
+        self._texts: Mapping[str, Sequence[int]] = state["texts"]
+        self._names: Mapping[str, str] = state["names"]
+
+    def table(self) -> list[JsonObject]:
+        """Return a row for each head: its kind in words, and of each measure the mean over tokens
+        with its 95 % interval (bootstrap over texts); None where it is undefined. With effects,
+        those of each control with intervals and corrected p.
+        """
+        means = self._sketch.sums / self._sketch.counts  # NaN where nothing was measured
+        ends = torch.tensor([0.025, 0.975]).double()
+        low, high = means[..., 1:].nanquantile(ends, dim=-1)
+        rows = []
+        for index, head in enumerate(self.heads):
+            row: JsonObject = {"head": head, "kind": self._kind(means[:, index, 0])}
+            for place, measure in enumerate(COUNTED):
+                row[measure] = _number(means[place, index, 0])
+                row[f"{measure}_low"] = _number(low[place, index])
+                row[f"{measure}_high"] = _number(high[place, index])
+            if self.repeats:
+                row["induction_on_repeats"] = self.repeats[head]
+            row |= self._effects_of(head)
+            rows.append(row)
+        return rows
+
+    def frame(self) -> Any:
+        """Return `table` as a pandas DataFrame.
+
+        Raises:
+            CouldNotRun: pandas is not installed.
+        """
+        return frame(self.table())
+
+    def quantiles(self, measure: str) -> list[JsonObject]:
+        """Return the quantiles of a measure over tokens, a row for each head; from a histogram, so
+        they are as exact as its bins."""
+        require_known("measure", measure, COUNTED)
+        bins, place = bins_of(measure), COUNTED.index(measure)
+        counts = self._sketch.histogram[place][:, : bins.number]
+        shares = torch.tensor(list(_QUANTILES.values())).double()
+        rows = []
+        for head, values in zip(self.heads, bins.quantiles(counts, shares), strict=True):
+            rows.append({"head": head, **dict(zip(_QUANTILES, map(_number, values), strict=True))})
+        return rows
+
+    def distances(self, head: str) -> list[tuple[str, float]]:
+        """Return the share of a head's weight by distance in words, such as ("4 to 7 back",
+        0.1)."""
+        mass = self._sketch.by_distance[self._index(head)]
+        shares = mass / mass.sum()
+        named = zip(distance_words(), shares.tolist(), strict=True)
+        return [(words, share) for words, share in named if share > 0]
+
+    def tokens(
+        self,
+        head: str,
+        role: Role = "key",
+        top: int = 20,
+        *,
+        by: Literal["total", "mean"] = "total",
+        least: int = 1,
+    ) -> list[JsonObject]:
+        """Return the tokens that a head looks at (`key`), or that look at something (`query`), the
+        largest first: token, occurrences, total and mean weight.
+
+        The weight of a key is what it gets from all queries; that of a query its largest on any key
+        but the first.
+
+        Args:
+            head: its name.
+            role: of the tokens.
+            top: how many.
+            by: what ranks them.
+            least: leave out tokens that occur less often.
+        """
+        require_known("role", role, get_args(Role))
+        require_known("order", by, ("total", "mean"))
+        of_role = self._sketch.received if role == "key" else self._sketch.strongest
+        totals, occurrences = of_role[self._index(head)], self._sketch.occurrences
+        ranked = totals if by == "total" else totals / occurrences
+        ranked = ranked.masked_fill(occurrences < least, float("-inf"))
+        number = min(top, int((occurrences >= least).sum()))
+        rows = []
+        for place in ranked.argsort(descending=True, stable=True)[:number].tolist():
+            token, count = int(self._sketch.tokens[place]), int(occurrences[place])
+            total = float(totals[place])
+            row = {"token": self._names[str(token)], "occurrences": count}
+            rows.append({**row, "total": total, "mean": total / count})
+        return rows
+
+    def examples(self, head: str) -> list[Example]:
+        """Return the texts where a head's largest weight, the first token left out, is largest."""
+        return self._examples(head, self._sketch.top[self._index(head)])
+
+    def deciles(self, head: str) -> list[list[Example]]:
+        """Return examples of each tenth of the texts, the strongest tenth first, drawn by lot; a
+        tenth without an example of its own is empty.
+
+        Texts are ranked by the head's largest weight, the first token left out. Tenths are as exact
+        as the 40 bins in which the texts were counted.
+        """
+        index = self._index(head)
+        sampled = self._sketch.sampled[index]
+        counts = self._sketch.strongest_texts[index]
+        above = counts.flip(0).cumsum(0).flip(0) - counts / 2
+        tenths: list[list[Example]] = [[] for _ in range(_DECILES)]
+        examples = self._examples(head, sampled[sampled[:, 2] >= 0])
+        for example in sorted(examples, key=lambda example: -example.value):
+            bin_ = int(SHARE.of(torch.tensor(example.value).double()))
+            share = float(above[bin_]) / max(float(counts.sum()), 1.0)
+            tenths[min(int(share * _DECILES), _DECILES - 1)].append(example)
+        return tenths
+
+    def sample(self, number: int) -> list[list[int]]:
+        """Return the ids of texts that were drawn by lot, at most 64."""
+        drawn = self._sketch.sample[:number, 1].tolist()
+        return [list(self._texts[str(int(text))]) for text in drawn]
+
+    def plain_tokens(self, tokenizer: Any = None) -> list[int]:
+        """Return the ids of all tokens that were read, special ones left out."""
+        special = set(getattr(tokenizer, "all_special_ids", ()))
+        return [token for token in self._sketch.tokens.tolist() if token not in special]
+
+    def number_tables(self) -> list[NumberTable]:
+        """Return the mean of each measure as tables to draw: layer by head."""
+        means = (self._sketch.sums / self._sketch.counts)[..., 0]
+        return [self._by_layer(name, means[place]) for place, name in enumerate(COUNTED)]
+
+    def effect_tables(self) -> list[NumberTable]:
+        """Return the effects of each control as tables to draw: layer by head."""
+        tables = []
+        for control in dict.fromkeys(row["control"] for row in self.effects):
+            of_heads = {row["head"]: row for row in self.effects if row["control"] == control}
+            values = torch.tensor([of_heads[head]["effect"] for head in self.heads])
+            tables.append(self._by_layer(control, values))
+        return tables
+
+    def _by_layer(self, title: str, values: Tensor) -> NumberTable:
+        layers: dict[str, dict[str, float]] = {}
+        for head, value in zip(self.heads, values.tolist(), strict=True):
+            layer, _, number = head.rpartition(".")
+            layers.setdefault(layer, {})[number] = value
+        numbers = sorted({number for row in layers.values() for number in row}, key=int)
+        cells = [[row.get(number, math.nan) for number in numbers] for row in layers.values()]
+        return NumberTable(title, title, list(layers), numbers, "layer", "head", cells)
+
+    def write_tables(self, folder: Path) -> None:
+        """Write `heads`, `distances` and `tokens` as Parquet; as CSV where pyarrow is missing."""
+        tables: dict[str, list[JsonObject]] = {"heads": self.table(), "distances": [], "tokens": []}
+        for head in self.heads:
+            for words, share in self.distances(head):
+                tables["distances"].append({"head": head, "distance": words, "share": share})
+            for role in get_args(Role):
+                for row in self.tokens(head, role, _LISTED):
+                    tables["tokens"].append({"head": head, "role": role, **row})
+        for name, rows in tables.items():
+            write_rows(folder / name, rows)
+
+    def _kind(self, means: Tensor) -> str:
+        for measure, words in KINDS.items():
+            if float(means[COUNTED.index(measure)]) >= _MOST:
+                return words
+        return ""
+
+    def _effects_of(self, head: str) -> JsonObject:
+        columns: JsonObject = {}
+        for row in self.effects:
+            if row["head"] == head:
+                name = row["control"]
+                columns[name] = row["effect"]
+                for column in ("low", "high", "p_corrected", "matters"):
+                    columns[f"{name}_{column}"] = row[column]
+        return columns
+
+    def _index(self, head: str) -> int:
+        if head not in self.heads:
+            raise WrongUsage(f"{head!r} was not counted; {did_you_mean(head, self.heads)}")
+        return self.heads.index(head)
+
+    def _examples(self, head: str, places: Tensor) -> list[Example]:
+        examples = []
+        for value, _, text, query, key in places.tolist():
+            if text >= 0:
+                ids = self._texts[str(int(text))]
+                tokens = tuple(self._names[str(token)] for token in ids)
+                examples.append(Example(head, value, int(text), int(query), int(key), tokens))
+        return examples
+
+    def _card(self) -> Card:
+        rows = []
+        for row in self.table():
+            cells = [row["head"], row["kind"]]
+            for measure in ("previous", "first", "induction", "entropy", "distance"):
+                value = row[measure]
+                cells.append("" if value is None else f"{value:.2f}")
+            rows.append(cells)
+        facts: list[tuple[str, Any]] = [("model", self.model)]
+        if self.missing:
+            facts.append(("blocks not read", short(self.missing)))
+        title = f"{len(self.heads)} heads over {self.counts['texts read']:,} texts"
+        columns = ("head", "kind", "previous", "first", "induction", "entropy", "distance")
+        return Card(title, facts, columns, rows)
+
+
+class CensusFolder(store.StateFolder):
+    """Reads and writes the folder of a census."""
+
+    FILE = "census.json"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, self.FILE, "attnlab census 1", "census")
+
+    def keep(self, state: JsonObject, sketch: Sketch) -> None:
+        """Write the state: first the numbers in a new file, then the JSON file that names it."""
+        content = store.pack(vars(sketch))
+        digest = store.digest_of(content)
+        name = f"numbers-{digest[:12]}.safetensors"
+        store.write_bytes(self.path / name, content)
+        self.write({**state, "numbers": name, "sha256": digest})
+        for old in self.path.glob("numbers-*.safetensors"):
+            if old.name != name:
+                old.unlink(missing_ok=True)
+
+    def load(self) -> tuple[JsonObject, Sketch]:
+        """Read the state.
+
+        Raises:
+            CouldNotRun: it is missing, damaged or something else.
+        """
+        state = self.read()
+        with store.refusing_damage(f"the census in {self.path}"):
+            numbers = self.get(Path(str(state.pop("numbers"))).name, state.pop("sha256"))
+            return state, Sketch(**numbers)
+
+    def effects(self) -> JsonObject:
+        """Read the effects, if they were measured."""
+        path = self.path / "effects.json"
+        if not path.is_file():
+            return {}
+        with store.refusing_damage(f"the effects in {self.path}"):
+            return dict(store.read_json(path))
+
+
+def open_census(folder: Path | str) -> Census:
+    """Open the folder of a census, finished or not.
+
+    Raises:
+        CouldNotRun: it is missing or damaged.
+    """
+    kept = CensusFolder(Path(folder))
+    state, sketch = kept.load()
+    with store.refusing_damage(f"the census in {folder}"):
+        return Census(state, sketch, kept.effects())
+
+
+def _number(value: Tensor) -> float | None:
+    return None if math.isnan(value) else float(value)
