@@ -25,9 +25,9 @@ FOR = {
     "text": "subword tokens, and texts in Parquet files",
     "hf": "pretrained models: folders, GGUF files, hub ids",
     "optuna": "`attnlab tune`",
-    "notebook": "live pages in JupyterLab and marimo",
     "ray": "sweeps and censuses on a Ray cluster",
     "slurm": "sweeps and censuses in jobs of SLURM",
+    "notebook": "live pages in JupyterLab and marimo",
     "all": "everything but clusters and notebooks",
 }
 FOR_DEVELOPERS = {"test", "slow", "check", "docs", "release", "bench"}
