@@ -145,6 +145,13 @@ def found():
     return attnlab.search_corpus(model(), texts, "previous")
 
 
+def census():
+    texts = [f"{number % 20} 3 4" for number in range(30)]
+    encode = lambda text: list(map(int, text.split()))  # noqa: E731
+    corpus = attnlab.Corpus(texts, encode=encode, vocabulary=NAMES)
+    return attnlab.census(model(), corpus, effects=0)
+
+
 def editable_view():
     """A page with a widget that is no widget: anywidget may not be installed."""
 
@@ -163,7 +170,10 @@ EXAMPLES = {
     "Attribution": lambda: attnlab.direct_logits(model(), IDS),
     "Both": lambda: attnlab.effect(model(), IDS, attnlab.ZeroHead(layer=0, head=0)).logits,
     "CellOutcome": lambda: sweep().cells[0],
+    "Census": census,
     "Certificate": certificate,
+    "Circuits": lambda: attnlab.circuits(model()),
+    "Compositions": lambda: attnlab.circuits(model(), ["0", "1"]).compositions(),
     "Comparison": lambda: recording().compare(recording()),
     "Document": document,
     "EditableView": editable_view,
@@ -180,6 +190,7 @@ EXAMPLES = {
     "CorpusSearch": found,
     "Generation": lambda: attnlab.generate(model(), IDS, 5),
     "HeadLens": lambda: attnlab.head_lens(model(), IDS),
+    "HeadSources": lambda: attnlab.why(model(), IDS[:1], head="0.0"),
     "HeadTrace": head_trace,
     "History": lambda: population().history,
     "Ablation": lambda: attnlab.ablate(model(), IDS),
