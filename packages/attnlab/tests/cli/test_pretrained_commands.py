@@ -117,6 +117,7 @@ def test_the_doctor_tells_the_seams_and_what_can_be_seen(run):
     assert "decoder.layers.*.cross_attention.weights" in found["sites"]
     _, out, _ = run("doctor gpt2")
     assert "layers.*.attention: 2 layers of 4 heads" in out
+    assert "residual stream: in every block the stream before and what its parts add" in out
     assert "missing" not in out
     assert "fast path" not in out
 

@@ -13,7 +13,7 @@ from attnlab.cli.prompts import is_pretrained, open_model
 from attnlab.cli.resolve_run import find_run
 from attnlab.cli.terminal import print_json, tell
 from attnlab.core.sizes import count_bytes, count_numbers
-from attnlab.errors import WrongUsage, typed
+from attnlab.errors import AttnlabError, WrongUsage, typed
 
 if TYPE_CHECKING:
     from attnlab.pretrained.model import Pretrained
@@ -50,9 +50,11 @@ class AttentionGroup:
 class ModelFindings:
     """The findings about a pretrained model when it was opened.
 
-    bytes: of its parameters. seconds: to open and check it. peak_bytes: of this process. fast_path:
-    how far the output is from that of torch's fast path; None if it has none. sites, missing: kinds
-    of sites, with `*` for the number of a layer; missing are those that our own models have.
+    bytes: of its parameters. seconds: to open and check it. peak_bytes: of this process. stream:
+    how far the stream after any block is from the sum of what its parts add, as a share of its
+    largest number; None if what a block gives is no sum. fast_path: how far the output is from that
+    of torch's fast path; None if it has none. sites, missing: kinds of sites, with `*` for the
+    number of a layer; missing are those that our own models have.
     """
 
     model: str
@@ -67,6 +69,7 @@ class ModelFindings:
     seconds: float
     peak_bytes: int
     attentions: list[AttentionGroup]
+    stream: float | None
     fast_path: float | None
     sites: list[str]
     missing: list[str]
@@ -107,10 +110,20 @@ def _findings(name: str, model: "Pretrained", seconds: float) -> ModelFindings:
         seconds=seconds,
         peak_bytes=_peak_memory(),
         attentions=_groups(model),
+        stream=_stream_gap(model),
         fast_path=model.fast_path,
         sites=_kinds(site_names(model)),
         missing=_missing(model),
     )
+
+
+def _stream_gap(model: "Pretrained") -> float | None:
+    from attnlab.look.stream_sums import stream_sums
+
+    try:
+        return max(stream_sums(model).values())
+    except AttnlabError:
+        return None
 
 
 def _names_of(values: Iterable[object]) -> str:

@@ -1,0 +1,62 @@
+"""The residual stream adds up, in our models and in every family whose blocks are sums."""
+
+import pytest
+import torch
+
+import attnlab
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.stream_sums import stream_sums
+from attnlab.pretrained.attach import attach
+from tests.parts.planting import planted
+from tests.pretrained.families import FAMILIES
+
+_SAMPLE = ("gpt2", "gemma2", "falcon (ALiBi)", "albert", "t5", "bert")
+_NO_SUM = ("xlnet", "beit", "swin")
+_ALL = [
+    pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.slow)
+    for name in FAMILIES
+    if name not in _NO_SUM
+]
+
+
+@pytest.mark.parametrize("norm_place", ["pre", "post"])
+def test_the_stream_of_our_models_adds_up(norm_place):
+    config = attnlab.EncoderDecoderConfig(
+        vocab_size=7, max_length=6, d_model=8, num_heads=2, num_layers=2, norm_place=norm_place
+    )
+    model = attnlab.EncoderDecoder(config).eval()
+    inputs = torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5]])
+    gaps = stream_sums(model, inputs)
+    assert len(gaps) == 4
+    assert "decoder.layers.1.residual_after" in gaps
+    assert max(gaps.values()) < 1e-6
+    with pytest.raises(WrongUsage):
+        stream_sums(model)
+
+
+@pytest.mark.parametrize("name", _ALL)
+def test_the_stream_of_every_family_adds_up(name):
+    gaps = stream_sums(attach(FAMILIES[name].build()))
+    assert gaps
+    assert max(gaps.values()) < 1e-5, gaps
+
+
+@pytest.mark.parametrize("name", _NO_SUM)
+def test_blocks_that_are_no_sums_are_refused(name):
+    if name in FAMILIES:
+        with pytest.raises(CouldNotRun, match="not the sum"):
+            stream_sums(attach(FAMILIES[name].build()))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("stream + step.factor * added.view_as(stream)", "stream + added.view_as(stream) * 0.999"),
+        ("heads.transpose(1, 2).flatten(2)", "heads.flip(1).transpose(1, 2).flatten(2)"),
+        ("stream = module_at(step.path)(stream)", "pass"),
+    ],
+)
+def test_a_gap_is_seen(old, new):
+    model = attach(FAMILIES["bert"].build())
+    with planted("attnlab.look.stream_sums", old, new):
+        assert max(stream_sums(model).values()) > 1e-4
