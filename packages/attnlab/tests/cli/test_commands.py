@@ -3,6 +3,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -433,7 +434,7 @@ def test_an_interrupt_while_the_commands_load_is_said(run, monkeypatch):
 
 
 def shell(runs, command):
-    command = command.replace("attnlab", f"{sys.executable} -m attnlab", 1)
+    command = command.replace("attnlab", f"{shlex.quote(sys.executable)} -m attnlab", 1)
     return subprocess.run(
         command, shell=True, cwd=runs, capture_output=True, text=True, check=False
     )

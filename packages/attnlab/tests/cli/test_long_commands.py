@@ -85,7 +85,7 @@ def test_search_prints_and_keeps_what_was_found(run):
         ("look llama words --document book.txt --out x", 2, "leave the words out"),
         ("look llama --document none.txt --out x", 3, "could not read none.txt"),
         ("look llama --document empty.txt --out x", 2, "is empty"),
-        ("look llama --document book.txt --out x --head 7.1", 2, "no head 7.1; the layers with"),
+        ("look llama --document book.txt --out x --head 7.1", 2, "summarizes every head"),
         ("look llama --document book.txt --out x --tiles 0", 2, "tiles"),
         ("look llama words --tiles 3", 2, "--tiles"),
         ("search llama --corpus texts.csv --measure previus", 2, "did you mean 'previous'"),

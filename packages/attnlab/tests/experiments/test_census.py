@@ -83,7 +83,7 @@ def test_an_effect_is_what_an_edit_by_hand_does(folders, corpus):
     changes = []
     for text in ids:
         before = loss(text)
-        with edit(model, edits.ZeroHead("layers.1.attention", 2)):
+        with edit(model, edits.ZeroHead(layer=1, head=2)):
             changes.append(loss(text) - before)
     assert rows[2]["effect"] == pytest.approx(sum(changes) / len(changes), abs=1e-6)
 

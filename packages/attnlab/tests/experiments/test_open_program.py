@@ -121,7 +121,7 @@ def test_a_run_makes_its_claims_and_nothing_frozen_moves(small):
     assert names[0] == "frozen_stays"
     assert small.claims[0].passed
     assert len(small.content.section("sort: kinds of models").rows) == 4
-    assert len(names) == 7
+    assert len(names) == 5
 
 
 def test_what_moves_although_it_is_frozen_fails_its_claim(monkeypatch):
