@@ -6,6 +6,7 @@ course; the others become the student's file and notebook, where each region bet
 """
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -212,6 +213,13 @@ class CourseExercise:
         if self.parts.kind == "text":
             return len(self.parts.rubric)
         return sum(check.points for check in self.parts.checks)
+
+    @cached_property
+    def statement(self) -> str:
+        """The words of its markdown cells."""
+        cells = starter_cells(self.source, self.name)
+        texts = [cell.text for cell in cells if cell.kind == "markdown"]
+        return re.sub(r"^# ?", "", "\n".join(texts), flags=re.MULTILINE)
 
     @cached_property
     def starter(self) -> str:

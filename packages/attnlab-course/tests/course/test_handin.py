@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from attnlab.errors import CouldNotRun
+from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import starter_cells, starter_notebook, starter_program
 from attnlab_course.grading import submissions
+from attnlab_course.grading.gradebook import read_course
 from attnlab_course.grading.submission_files import MOST_DEPTH, MOST_FILES, MOST_OF_FILE, read_files
 from attnlab_course.grading.submissions import (
     entries_passed_over,
@@ -129,6 +131,41 @@ def test_one_notebook_answers_each_exercise_whose_names_it_defines(read):
     assert "%" not in found.answers["double"].source
     found = read(notebook("x = 1"), "alice.ipynb")
     assert "answers no exercise" in found.problems[0]
+
+
+ATTENTION = "def attention(query, key, value, mask=None, dropout=0.0):\n    return value, None\n"
+ALIKE = {name: find_exercise(name) for name in ("attention", "attention_dropout", "swiglu")}
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([ATTENTION], ["attention"]),
+        ([ATTENTION, 'import attnlab.course\nattnlab.course.check("attention_dropout")'], ["d"]),
+        (["# # Attention with dropout", ATTENTION], ["d"]),
+        (["# ## attention_dropout", ATTENTION], ["d"]),
+        (["# # Attention", "# # Attention with dropout", ATTENTION], ["attention", "d"]),
+        (["# # Attention with dropout", "class SwiGLU: pass\ndef swish(x): pass"], ["swiglu"]),
+        (["# # Swish", "def swish(x): pass"], []),
+    ],
+)
+def test_a_name_that_two_exercises_ask_for_answers_the_one_that_is_meant(cells, expected, tmp_path):
+    made = json.loads(notebook(*cells))
+    for cell in made["cells"]:
+        (text,) = cell["source"]
+        if text.startswith("# #"):
+            cell |= {"cell_type": "markdown", "source": [text[2:]]}
+    (tmp_path / "ada.ipynb").write_text(json.dumps(made))
+    (found,) = read_class(tmp_path, ALIKE)
+    assert list(found.answers) == [{"d": "attention_dropout"}.get(name, name) for name in expected]
+
+
+def test_of_two_exercises_with_one_name_the_course_file_says_which_counts(tmp_path):
+    (tmp_path / "course.toml").write_text('exercises = ["attention_dropout"]')
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "ada.ipynb").write_bytes(notebook(ATTENTION))
+    (found,) = read_class(tmp_path / "work", read_course(tmp_path / "course.toml").exercises)
+    assert list(found.answers) == ["attention_dropout"]
 
 
 def test_an_nbgrader_notebook_is_read_without_its_cells_of_tests(read):

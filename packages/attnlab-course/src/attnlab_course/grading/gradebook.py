@@ -205,13 +205,13 @@ def read_course(path: Path | None) -> Course:
     folder, students = None, {}
     if "folder" in settings:
         folder = path.parent / settings["folder"]
-    exercises = {
-        name: find_exercise(name, folder)
-        for name in [*instructor_exercises(folder), *exercise_names()]
-    }
-    for name in [*settings.get("exercises", ()), *settings.get("points", ())]:
-        if name not in exercises:
-            raise WrongUsage(f"{path}: no exercise {name!r}; {did_you_mean(name, exercises)}")
+    known = [*instructor_exercises(folder), *exercise_names()]
+    counting = tuple(settings.get("exercises", ()))
+    for name in [*counting, *settings.get("points", ())]:
+        if name not in known:
+            raise WrongUsage(f"{path}: no exercise {name!r}; {did_you_mean(name, known)}")
+    # those that count come first: a function that several ask for answers the first
+    exercises = {name: find_exercise(name, folder) for name in dict.fromkeys([*counting, *known])}
     percent = _number(path, "late_percent_per_day", settings.get("late_percent_per_day", 0), 100)
     points = {}
     for name, value in settings.get("points", {}).items():
@@ -219,7 +219,7 @@ def read_course(path: Path | None) -> Course:
     deadline = _deadline(path, settings.get("deadline"))
     if "students" in settings:
         students = read_students(path.parent / settings["students"])
-    counting, title = tuple(settings.get("exercises", ())), settings.get("title", Course.title)
+    title = settings.get("title", Course.title)
     return Course(exercises, counting, points, deadline, percent, students, title)
 
 

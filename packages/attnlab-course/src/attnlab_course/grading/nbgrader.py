@@ -1,11 +1,16 @@
 """The cells of a notebook that answer an exercise, with what nbgrader notes of them."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 
 from attnlab.errors import WrongUsage
 from attnlab_course.cells import code_of_notebook
+from attnlab_course.exercise import CourseExercise
 from attnlab_course.sandbox.runner import Json
+
+_HEADING = re.compile(r"^[ ]{0,3}#+[ ]+(.*?)[ #]*$", re.MULTILINE)
+_CHECK = re.compile(r"""\bcheck\(\s*["'](\w+)["']""")
 
 
 def _cells(text: str) -> list[Mapping[str, Json]]:
@@ -46,3 +51,21 @@ def named_in(text: str) -> Iterable[str]:
     for cell in _cells(text):
         names.append(_nbgrader(cell).get("grade_id"))
     return [name for name in names if isinstance(name, str)]
+
+
+def marked_in(text: str, exercises: Mapping[str, CourseExercise]) -> set[str]:
+    """Return the exercises that a notebook has a heading of, or a cell that checks its answer."""
+    words: set[str] = set()
+    names: set[str] = set()
+    for cell in _cells(text):
+        lines = "".join(cell.get("source", ""))
+        if cell.get("cell_type") == "markdown":
+            words |= {heading.casefold() for heading in _HEADING.findall(lines)}
+        else:
+            names |= {*_CHECK.findall(lines)}
+    for name, exercise in exercises.items():
+        statement = _HEADING.findall(exercise.statement)[:1]
+        titles = {name, exercise.parts.title, *statement}
+        if not words.isdisjoint(map(str.casefold, titles)):
+            names.add(name)
+    return names & {*exercises}

@@ -11,7 +11,8 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -22,7 +23,7 @@ from attnlab_course.cases import draw_questions
 from attnlab_course.cells import parse_program
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.homework_log import HOMEWORK_LOG, answers_of_log, is_homework_log
-from attnlab_course.grading.nbgrader import code_cells, named_in
+from attnlab_course.grading.nbgrader import code_cells, marked_in, named_in
 from attnlab_course.grading.record import answers_of_record
 from attnlab_course.grading.submission_files import read_files
 from attnlab_course.notebook_cells import join_cells
@@ -367,7 +368,7 @@ class _Reader:
             self.submission.tell(f"{file} was passed over: its name is not that of an exercise")
 
     def _read_notebook(self, file: str) -> None:
-        """Take the exercises that a notebook names, or else those whose names it defines."""
+        """Take the exercises that a notebook names, or else those whose functions it defines."""
         text = self._text(file)
         source = self._program_of_notebook(file, text)
         named = [name for name in named_in(text) if name in self.exercises]
@@ -376,8 +377,8 @@ class _Reader:
             if tree is None:
                 self.submission.tell(f"{file} is no Python, so its exercises are not known")
                 return
-            calls = {name: entry_names(exercise) for name, exercise in self.exercises.items()}
-            named = [name for name in calls if calls[name] and calls[name] <= _defined(tree)]
+            marked = marked_in(text, self.exercises)
+            named = answered_by(_defined(tree), marked, self.exercises)
         for exercise in named:
             self._take(exercise, file)
         if not named:
@@ -467,6 +468,29 @@ def entry_names(exercise: CourseExercise) -> frozenset[str]:
     if exercise.parts.kind != "code":
         return frozenset()
     return frozenset(str(case["call"]) for case in draw_questions(exercise, 0).encoded)
+
+
+def answered_by(
+    defined: Set[str], marked: Set[str], exercises: Mapping[str, CourseExercise]
+) -> list[str]:
+    """Return the exercises that the names of a program answer, in the course's order.
+
+    A name that several exercises ask for answers those that are marked, else the first one.
+    """
+    calls = {name: entry_names(exercise) for name, exercise in exercises.items()}
+    asked = Counter(call for names in calls.values() for call in names)
+    fitting = [name for name in calls if calls[name] and calls[name] <= defined]
+
+    def rank(name: str) -> tuple[bool, bool]:
+        return name not in marked, all(asked[call] > 1 for call in calls[name])
+
+    answered: set[str] = set()
+    used: set[str] = set()
+    for name in sorted(fitting, key=rank):
+        if name in marked or not calls[name] <= used:
+            answered.add(name)
+            used |= calls[name]
+    return [name for name in fitting if name in answered]
 
 
 def _defined(tree: ast.Module) -> set[str]:
