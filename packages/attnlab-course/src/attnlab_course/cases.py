@@ -50,6 +50,24 @@ class Questions:
         return list(itertools.chain.from_iterable(self.cases))
 
     @cached_property
+    def calls(self) -> frozenset[str]:
+        """The names that the cases ask for: functions, classes, and those of given objects."""
+        calls = set[str]()
+        for case in self.flat:
+            calls.add(case.call)
+            given: list[Any] = [case.args, case.settings, case.build, case.methods]
+            while given:
+                value = given.pop()
+                if isinstance(value, Given):
+                    calls.add(value.call)
+                    given += [value.args, value.settings]
+                elif isinstance(value, Mapping):
+                    given += value.values()
+                elif isinstance(value, list | tuple):
+                    given += value
+        return frozenset(calls)
+
+    @cached_property
     def numbers(self) -> list[range]:
         """Each check's cases, by their numbers among all."""
         ends = list(itertools.accumulate(map(len, self.cases)))

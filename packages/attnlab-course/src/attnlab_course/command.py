@@ -289,6 +289,7 @@ def submit(student: str, /, *, where: Where = HERE, out: Path | None = None) -> 
     out
         The file to write; by default STUDENT.zip in this folder.
     """
+    from attnlab_course.grading.bans import ban_words
     from attnlab_course.submit import file_label, hand_in
     from attnlab_course.workspace import NEW
 
@@ -302,6 +303,10 @@ def submit(student: str, /, *, where: Where = HERE, out: Path | None = None) -> 
     unsolved = [name for name in handed.exercises if not states.get(name, NEW).passed]
     if unsolved:
         say(f"handed in, though the last check did not pass: {', '.join(unsolved)}")
+    for name in handed.exercises:
+        words = ban_words(known[name], workspace.answer(known[name]).source)
+        if words:
+            say(f"{name} {words}")
     for name, reason in handed.left_out.items():
         say(f"left out: {name}, {reason}")
     return 0
@@ -334,8 +339,13 @@ def _check_one(
 
 
 def _tell(exercise: "CourseExercise", outcome: "Outcome", workspace: "Workspace") -> None:
-    """Print the outcome of a check, and the next step."""
+    """Print the outcome of a check, what it uses that is banned, and the next step."""
+    from attnlab_course.grading.bans import ban_words
+
     _show_lines(exercise, outcome)
+    words = ban_words(exercise, workspace.answer(exercise).source)
+    if words:
+        say(f"  {words}")
     name = exercise.name
     if outcome.solved:
         say(f"  compare: attnlab course solution {name}", is_quiet=True)

@@ -7,6 +7,7 @@ import pytest
 from attnlab_course.catalog import exercise_names, find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.grading.bans import banned_names
+from attnlab_course.grading.submissions import entry_names
 
 BANNED = ("scaled_dot_product_attention", "MultiheadAttention")
 
@@ -228,13 +229,93 @@ def test_the_text_of_a_subscript_or_getter_is_read(source, finds):
     assert banned_names(source, SOFTMAX) == finds
 
 
+MINE = f"import torch\nimport torch.nn.functional as F\ndef softmax(x, dim=-1):\n{OWN}"
+BESIDE = {
+    "another exercise's answer": "def attention(q): return torch.softmax(q, -1)",
+    "a demonstration": "x = torch.ones(3)\nprint((softmax(x) - torch.softmax(x, -1)).abs().max())",
+    "a demonstration of a notebook": (
+        "try:\n    y = softmax(x)\n    assert torch.allclose(y, F.softmax(x, -1))\n"
+        "except Exception:\n    pass"
+    ),
+    "a program's main part": "if __name__ == '__main__':\n    softmax = torch.softmax",
+    "an import for a test": "from torch.nn.functional import relu, log_softmax",
+    "a test": "def test_it(x=1):\n    assert (softmax(x) == x.softmax(-1)).all()",
+    "a class of its own": (
+        "class Head:\n    def __init__(self):\n        self.s = torch.nn.Softmax(-1)\nhead = Head()"
+    ),
+    "results of its own": "results = {}\nresults['torch'] = torch.softmax(x, -1)",
+    "a loop of a demonstration": "for dim in (0, 1):\n    x = F.softmax(x, dim)",
+}
+
+
+@pytest.mark.parametrize("what", BESIDE)
+def test_what_an_answer_does_not_reach_is_not_held_against_it(what):
+    source = f"{MINE}\n{BESIDE[what]}\n"
+    assert banned_names(source, SOFTMAX, ["softmax"]) == []
+    assert banned_names(source, SOFTMAX), "without the names that are asked for, all counts"
+
+
+REACHED = {
+    "a helper": "def helper(x): return x.softmax(-1)\ndef softmax(x): return helper(x)",
+    "a helper of a helper": (
+        "def b(x): return torch.softmax(x, -1)\na = b\nclass A:\n    go = a\n"
+        "def softmax(x): return A.go(x)"
+    ),
+    "an alias": "mine = torch.softmax\nsoftmax = mine",
+    "an assignment after it": f"{MINE}\nsoftmax = torch.softmax",
+    "in a loop": f"{MINE}\nfor softmax in [torch.softmax]: pass",
+    "in a condition": f"{MINE}\nif (softmax := torch.softmax): pass",
+    "in a try": "try:\n    from torch import softmax\nexcept ImportError:\n    pass",
+    "a decorator": "def by(f): return lambda g: f\n@by(torch.softmax)\ndef softmax(x): pass",
+    "a default": "def softmax(x, f=torch.softmax): return f(x, -1)",
+    "getattr of its own": "get = getattr\ndef softmax(x): return get(torch, 'soft' + 'max')(x, -1)",
+    "star": "from torch import *\ndef mine(x): return softmax(x, -1)\n",
+    "a main that is always run": (
+        f"{MINE}\n__name__ = '__main__'\nif __name__ == '__main__':\n    softmax = torch.softmax"
+    ),
+    "a table": "table = {'s': torch.softmax}\ndef softmax(x): return table['s'](x, -1)",
+    "a table filled later": (
+        "table = {}\ndef softmax(x): return table[0](x, -1)\ntable[0] = torch.softmax"
+    ),
+    "a table filled by a method": (
+        "table = []\ndef softmax(x): return table[0](x, -1)\ntable.append(torch.softmax)"
+    ),
+    "a table filled under another name": (
+        "table = []\ndef softmax(x): return table[0](x, -1)\nt = table\nt += [torch.softmax]"
+    ),
+    "a global": (
+        "def set_it(f):\n    global g\n    g = f\ndef softmax(x): return g(x, -1)\n"
+        "def go(): set_it(torch.softmax)\ngo()"
+    ),
+    "a function that fills": (
+        "table = []\ndef fill(f): table.append(f)\ndef softmax(x): return table[0](x, -1)\n"
+        "fill(torch.softmax)"
+    ),
+    "a module that is patched": (
+        "import math\nmath.mine = torch.softmax\ndef softmax(x): return math.mine(x, -1)"
+    ),
+    "setattr": "import math\nsetattr(math, 'm', torch.softmax)\ndef softmax(x): return math.m(x)",
+    "its code": "def softmax(x): pass\nsoftmax.__code__ = torch.softmax.__code__",
+    "globals": f"{MINE}\nglobals()['softmax'] = torch.softmax",
+    "exec beside": f"{MINE}\nexec('softmax = torch.soft' + 'max')",
+}
+
+
+@pytest.mark.parametrize("how", REACHED)
+def test_what_an_answer_reaches_is_found(how):
+    answer = "mine" if how == "star" else "softmax"
+    assert banned_names(f"import torch\n{REACHED[how]}", SOFTMAX, [answer]), how
+
+
 def test_no_right_answer_of_the_course_is_held():
     """Neither a solution nor one that is written in another way uses what its exercise bans."""
     answers = [(name, solution_text(find_exercise(name).source)) for name in exercise_names()]
     for path in sorted((Path(__file__).parent / "variants").glob("*.py")):
         answers.append((path.stem.partition("__")[0], path.read_text()))
     for name, text in answers:
-        assert banned_names(text, find_exercise(name).parts.banned) == [], name
+        exercise = find_exercise(name)
+        assert banned_names(text, exercise.parts.banned) == [], name
+        assert banned_names(text, exercise.parts.banned, entry_names(exercise)) == [], name
     assert banned_names("exec('x')", ()) == []
 
 

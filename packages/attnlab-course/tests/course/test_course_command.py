@@ -52,6 +52,22 @@ def test_a_hint_begins_with_the_mistake_that_the_last_check_found(capsys, tmp_pa
     assert "2 of " in out
 
 
+def test_what_an_exercise_does_not_allow_is_told_at_the_check_and_when_it_is_handed_in(
+    capsys, tmp_path
+):
+    run(capsys, "start", "softmax")
+    answer = tmp_path / "course" / "softmax.py"
+    warning = "uses softmax, which this exercise does not allow; a teacher will look at it"
+    answer.write_text(
+        "import torch\ndef softmax(scores, dim=-1):\n    return scores.softmax(dim)\n"
+    )
+    assert warning in " ".join(run(capsys, "check")[1].split())
+    assert f"softmax {warning}" in " ".join(run(capsys, "submit", "Ada")[1].split())
+    own = "scores.exp() / scores.exp().sum(dim, keepdim=True)"
+    answer.write_text(answer.read_text().replace("scores.softmax(dim)", own) + "torch.softmax\n")
+    assert "does not allow" not in run(capsys, "check")[1] + run(capsys, "submit", "Ada")[1]
+
+
 def test_the_list_has_every_exercise_once(capsys):
     status, out, _ = run(capsys, "list", "--json")
     assert status == 0

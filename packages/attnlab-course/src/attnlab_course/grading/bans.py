@@ -2,20 +2,22 @@
 
 Behavior cannot tell whether attention was written or called, so names are looked for: plain, as
 attributes, imported under another name, or in the texts that `getattr` takes. A name that the
-program defines itself is no match, see `defined_names.py`. Code can always hide a name better than
+program defines itself is no match, see `defined_names.py`; code that the answer does not reach is
+left out, see `reached_code.py`. Code can always hide a name better than
 this finds it; a match is therefore reviewed by a person and never punished alone.
 """
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from attnlab_course.cases import draw_questions
 from attnlab_course.cells import parse_program
+from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.defined_names import DefinedNames, global_names
+from attnlab_course.grading.reached_code import DYNAMIC, reached_code
 
-_DYNAMIC = {"exec", "eval", "compile", "vars", "globals", "locals", "__import__", "__builtins__"}
-"""Names of Python that can reach any other name."""
 _DYNAMIC_MODULES = {"importlib", "builtins", "pickle", "marshal", "dill", "cloudpickle", "runpy"}
 _GETTERS = {"getattr", "attrgetter", "__getattribute__", "__getattr__", "getattr_static"}
 _INNER = {
@@ -37,20 +39,39 @@ _EQUALS = {
 """Pieces of the names of PyTorch's own functions that compute a banned one."""
 
 
-def banned_names(source: str, banned: Sequence[str]) -> list[str]:
-    """Return what a program uses that is banned or could reach it, sorted; nothing if no Python."""
+def banned_names(source: str, banned: Sequence[str], answer: Iterable[str] = ()) -> list[str]:
+    """Return what an answer uses that is banned or could reach it, sorted; nothing if no Python.
+
+    Args:
+        source: the program.
+        banned: the names.
+        answer: the names that the exercise asks for; all of the program counts where it has none.
+    """
     tree = parse_program(source)
     if tree is None or not banned:
         return []
     names: set[str] = set()
     try:
-        names |= _global_finds(source, tree, banned)
+        tree = reached_code(tree, answer)
+        names |= _global_finds(ast.unparse(tree), tree, banned)
         reader = _Reader(DefinedNames(tree), banned)
         for node in ast.walk(tree):
             names |= set(reader.reached(node))
     except RecursionError:
         names.add("expressions nested too deep to read")
     return sorted(names)
+
+
+def ban_words(exercise: CourseExercise, source: str) -> str:
+    """Tell a student what an answer uses that its exercise bans; an empty text without any."""
+    banned = exercise.parts.banned
+    if not banned:
+        return ""
+    used = banned_names(source, banned, draw_questions(exercise, 0, graded=True).calls)
+    if not used:
+        return ""
+    names = ", ".join(used)
+    return f"uses {names}, which this exercise does not allow; a teacher will look at it"
 
 
 def _global_finds(source: str, tree: ast.Module, banned: Sequence[str]) -> set[str]:
@@ -62,12 +83,12 @@ def _global_finds(source: str, tree: ast.Module, banned: Sequence[str]) -> set[s
         isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)
     )
     names = global_names(source)
-    used = {*names.foreign, *names.assigned} & (_DYNAMIC | _DYNAMIC_MODULES)
+    used = {*names.foreign, *names.assigned} & (DYNAMIC | _DYNAMIC_MODULES)
     used |= names.foreign & {*banned}
     if has_star:
         everything = names.foreign | names.assigned | names.defined
         used |= {name for name in everything if is_like(name, banned)}
-        used |= everything & _DYNAMIC
+        used |= everything & DYNAMIC
     return used
 
 
@@ -146,7 +167,7 @@ class _Reader:
             modules.append(node.module or "")
         for module in modules:
             parts = module.split(".")
-            yield from {*_INNER, *_DYNAMIC, *_DYNAMIC_MODULES, *_GETTERS} & {*parts}
+            yield from {*_INNER, *DYNAMIC, *_DYNAMIC_MODULES, *_GETTERS} & {*parts}
             yield from (part for part in parts if is_like(part, self.banned))
 
 

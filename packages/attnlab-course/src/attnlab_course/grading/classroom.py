@@ -294,6 +294,6 @@ def _judge(job: _Job, reply: Reply) -> GradedAnswer:
         None if outcome.mistake is None else outcome.mistake.name,
         outcome.broken and inert(outcome.broken, _MOST_WORDS),
         outcome.is_blank,
-        tuple(banned_names(job.answer.source, exercise.parts.banned)),
+        tuple(banned_names(job.answer.source, exercise.parts.banned, job.questions.calls)),
         unjudged,
     )
