@@ -119,7 +119,27 @@ def test_gradescope_gets_a_test_for_each_check_and_the_sum(book):
     assert [test["max_score"] for test in found["tests"]] == [3, 1, 2]
     held = replace(book.rows[0].grades[0], points=0.0, held=4.0, state="needs review")
     found = gradescope_results(book, replace(book.rows[0], grades=(held,)))
-    assert [test["score"] for test in found["tests"]] == [0, 0]
+    assert [test.get("score") for test in found["tests"]] == [None, None]
+    rejected = replace(held, held=0.0, state="rejected")
+    found = gradescope_results(book, replace(book.rows[0], grades=(rejected,)))
+    assert [test.get("score") for test in found["tests"]] == [0, 0]
+
+
+def test_points_that_wait_are_shown_as_no_grade_in_everything_that_a_student_reads(book):
+    """Neither a held program nor an unread text looks like a final 0."""
+    held = replace(book.rows[0].grades[0], points=0.0, held=4.0, state="needs review")
+    right = replace(book.rows[0], grades=(held, book.rows[0].grades[1]), points=0.0)
+    for row, of, first in ((right, 4, "double: ? of 4"), (book.rows[6], 2, "why: ? of 2")):
+        page = render_student(replace(book, unlisted=()), row)
+        assert f"0 of 6 points so far, {of} held until a person has looked" in page
+        assert f'<span class="points">? of {of}</span>' in page
+        assert f'<span class="points">0 of {of}</span>' not in page
+        words = gradescope_results(replace(book, unlisted=()), row)["output"]
+        assert f"so far, {of} held" in words
+        assert first in words
+    assert "so far" not in render_student(book, book.rows[1])
+    refused = replace(book.rows[1], submission=Submission("bob"))
+    assert "? of 6 points, as nothing" in render_student(replace(book, unlisted=()), refused)
 
 
 def test_the_instructor_sees_why_an_answer_cannot_be_run_beside_the_points(book):

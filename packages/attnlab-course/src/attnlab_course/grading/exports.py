@@ -10,7 +10,7 @@ from pathlib import Path
 
 from attnlab.core.store import make_folder, write_json
 from attnlab_course.grading.classroom import GradedAnswer, file_name
-from attnlab_course.grading.gradebook import Gradebook, Row
+from attnlab_course.grading.gradebook import Grade, Gradebook, Row
 from attnlab_course.grading.sheets import write_table
 from attnlab_course.grading.student_feedback import check_words, grade_words, row_words
 from attnlab_course.judge import costs_points
@@ -83,25 +83,32 @@ def _points(book: Gradebook, row: Row) -> float | str:
 
 
 def gradescope_results(book: Gradebook, row: Row) -> Mapping[str, object]:
-    """Return what Gradescope shows a student: a test for each check, without what is hidden."""
+    """Return what Gradescope shows a student: a test for each check, without what is hidden.
+
+    A test whose points wait for a person has no score yet.
+    """
     tests: list[Mapping[str, object]] = []
     for grade in row.grades:
         exercise, graded = book.course.exercises[grade.exercise], grade.graded
         if graded is None or not graded.checks:
             test = {"name": grade.exercise, "output": grade_words(grade)}
-            tests.append({**test, "score": grade.points, "max_score": grade.of})
+            tests.append({**test, **_score(grade, grade.points, grade.of)})
             continue
-        is_held = grade.state in ("needs review", "rejected")
         for check in exercise.parts.checks:
             share = grade.of * check.points / exercise.points
             failure = graded.checks[check.name]
-            points = 0.0 if is_held or costs_points(failure) else share
-            test = {
-                "name": f"{grade.exercise}: {check.name}",
-                "output": check_words(check, failure),
-            }
-            tests.append({**test, "score": round(points, 4), "max_score": round(share, 4)})
+            words = check_words(check, failure)
+            if grade.is_open:
+                words += f"; {grade_words(grade)}"
+            test = {"name": f"{grade.exercise}: {check.name}", "output": words}
+            lost = grade.state == "rejected" or costs_points(failure)
+            tests.append({**test, **_score(grade, 0.0 if lost else share, share)})
     return {"score": row.points, "output": row_words(book, row), "tests": tests}
+
+
+def _score(grade: Grade, points: float, of: float) -> Mapping[str, float]:
+    score = {} if grade.is_open else {"score": round(points, 4)}
+    return {**score, "max_score": round(of, 4)}
 
 
 def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, float]]:

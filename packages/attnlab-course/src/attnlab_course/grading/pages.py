@@ -22,7 +22,13 @@ from attnlab_course.grading.classroom import file_name
 from attnlab_course.grading.exports import check_shares
 from attnlab_course.grading.gradebook import Gradebook, Row
 from attnlab_course.grading.similarity import Alike
-from attnlab_course.grading.student_feedback import check_words, grade_words, mistake_words
+from attnlab_course.grading.student_feedback import (
+    check_words,
+    grade_words,
+    mistake_words,
+    points_words,
+    total_words,
+)
 from attnlab_course.judge import OPEN
 
 
@@ -44,11 +50,12 @@ def render_student(book: Gradebook, row: Row) -> str:
     return _render(
         "student.html",
         heading=row.student,
-        subtitle=f"{book.course.title}: {row.points:g} of {book.of:g} points",
+        subtitle=f"{book.course.title}: {total_words(book, row)}",
         book=book,
         row=row,
         late=late,
         grade_words=grade_words,
+        points_words=points_words,
         mistake_words=mistake_words,
         check_words=check_words,
         OPEN=OPEN,

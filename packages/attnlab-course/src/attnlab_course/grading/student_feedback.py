@@ -73,11 +73,28 @@ def grade_words(grade: Grade) -> str:
     return passed_words(graded.checks.values())
 
 
+def points_words(grade: Grade) -> str:
+    """Say the points of an exercise; those that wait for a person are a ?."""
+    return f"{'?' if grade.is_open else format(grade.points, 'g')} of {grade.of:g}"
+
+
+def total_words(book: Gradebook, row: Row) -> str:
+    """Say the points of a submission, and whether some of them wait."""
+    waiting = sum(grade.of for grade in row.grades if grade.is_open)
+    if book.state(row) == "refused":
+        return f"? of {book.of:g} points, as nothing in it could be read"
+    words = f"{row.points:g} of {book.of:g} points"
+    return f"{words} so far, {waiting:g} held until a person has looked" if waiting else words
+
+
 def row_words(book: Gradebook, row: Row) -> str:
     """Say in a few sentences how a submission went."""
     words = []
+    if book.points(row) is None:
+        words.append(total_words(book, row))
     for grade in row.grades:
-        words.append(f"{grade.exercise}: {grade.points:g} of {grade.of:g}")
+        held = f", {grade_words(grade)}" if grade.is_open else ""
+        words.append(f"{grade.exercise}: {points_words(grade)}{held}")
         if grade.graded is not None:
             words.append(mistake_words(book.course.exercises[grade.exercise], grade.graded))
     if row.late_percent:
