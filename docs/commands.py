@@ -63,18 +63,46 @@ def names_of(argument: Argument) -> list[str]:
 
 
 def arguments(command: App) -> Iterator[Argument]:
-    """Yield the arguments and options of a command, those that must be given first."""
+    """Yield the arguments of a command, then its options, those that must be given first."""
     found = [a for a in command.assemble_argument_collection(parse_docstring=True) if names_of(a)]
-    yield from sorted(found, key=lambda argument: not argument.required)
+    yield from sorted(found, key=lambda one: (is_option(one), not one.required))
+
+
+def is_option(argument: Argument) -> bool:
+    """Is it an option, `--out DIR`, and no argument that stands by its place?"""
+    return argument.index is None
+
+
+def synopsis(chain: str, command: App) -> str:
+    """Return a command in one line: its arguments, the options it needs, and [options]."""
+    words, can_more = [chain], False
+    for argument in arguments(command):
+        name = argument.name
+        if argument.field_info.kind is argument.field_info.VAR_POSITIONAL:
+            name += " …"
+        if not is_option(argument):
+            words.append(name if argument.required else f"[{name}]")
+        elif argument.required:
+            words.append(f"{name} {getattr(argument.hint, '__name__', 'value').upper()}")
+        else:
+            can_more = True
+    return " ".join(words + ["[options]"] * can_more)
 
 
 def meaning(argument: Argument) -> str:
-    """Return what an argument is: its help, its choices, and whether it may be left out."""
+    """Return what an argument is: its help, its choices, and its default or that it is required.
+
+    Of a default that is off, nothing, or in the help already, nothing is added.
+    """
     words = " ".join((argument.parameter.help or "").split())
     if choices := argument.get_choices():
         words += f" One of {', '.join(f'`{choice}`' for choice in choices)}."
     if argument.required:
         words += " Required."
+    default = argument.field_info.default
+    is_told = default is None or default is False or default == "" or "by default" in words
+    if argument.show_default and not is_told:
+        words += f" By default `{default}`."
     return words.replace("|", "\\|").strip()
 
 
@@ -128,7 +156,7 @@ def _anchor(chain: str) -> str:
 
 
 def _section(chain: str, command: App, given: dict[str, str]) -> list[str]:
-    lines = ["", f"### {chain}", "", summary(command), ""]
+    lines = ["", f"### {chain}", "", summary(command), "", f"`{synopsis(chain, command)}`", ""]
     if note := given.get("note"):
         lines.append(f"<!-- {note} -->")
     lines += ["```sh", given.get("example", "").strip(), "```", ""]

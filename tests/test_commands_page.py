@@ -23,14 +23,33 @@ def test_the_page_has_every_command_and_its_options():
             assert f"| `{argument.name}`" in section
 
 
-def greet(name: str, /, *, loud: bool = False) -> None:
+def greet(name: str, /, *, loud: bool = False, times: int = 0, tone: str, calm: int = 1) -> None:
     """Greet somebody
 
     Parameters
     ----------
     name
         Who is greeted.
+    times
+        How often.
+    tone
+        How.
+    calm
+        How calm; by default fairly.
     """
+
+
+def test_a_section_has_arguments_before_options_and_the_defaults_that_are_not_told_yet():
+    program = App(name="attnlab")
+    program.command(greet)
+    command = program["greet"]
+    assert commands.synopsis("attnlab greet", command) == "attnlab greet NAME --tone STR [options]"
+    meanings = {one.name: commands.meaning(one) for one in commands.arguments(command)}
+    assert list(meanings) == ["NAME", "--tone", "--loud", "--times", "--calm"]
+    assert meanings["--times"] == "How often. By default `0`."
+    assert meanings["--calm"] == "How calm; by default fairly."
+    assert meanings["--tone"] == "How. Required."
+    assert meanings["--loud"] == ""
 
 
 @pytest.mark.parametrize(
