@@ -54,11 +54,19 @@ class Fork:
 def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
     """Answer a question, then once more with edits that begin at a step.
 
+    The first letter is chosen without the edit, the others with it::
+
+        question = attnlab.ask("runs/sorting", "bcb")
+        print(attnlab.fork(question, attnlab.ZeroHead(layer=0, head=0), step=2))
+
     Args:
         question: see `attnlab.look.questions`.
         edits: applied in their order, from the pass that makes the choice of `step` on, to all
             positions read then.
         step: from 1; the choices before it are those of the unedited answer.
+
+    Returns:
+        both answers, the first step at which they differ, and the certificate.
 
     Raises:
         WrongUsage: the answer has no such step, or an edit landed nowhere.

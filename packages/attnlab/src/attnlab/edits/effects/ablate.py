@@ -160,20 +160,29 @@ def ablate(
 ) -> Ablation:
     """Ablate one place after another, and measure the effects on the output.
 
+    Every head of a run's model, by the logit of the first letter that it answers::
+
+        model = attnlab.load("runs/sorting")
+        print(attnlab.ablate(model, ["cab", "bca"]))
+
     Args:
         model: made of attnlab's parts, in evaluation mode.
-        inputs: a tensor of ids, a tuple (source, target), or a mapping of what the model's forward
-            takes.
+        inputs: a text, or several of as many tokens, for the model of a run or a pretrained one; a
+            tensor of ids, a tuple (source, target), or a mapping of what the model's forward takes.
         what: "heads": a head's output is zero. "edges": one query may not attend to one key, in all
             heads at once, and its other weights are renormalised; "head edges": in one head alone.
             "layers": a block returns its input. "mlps", "attentions": the part adds nothing.
         metric: a name, or a `Metric`.
         target: the answer to measure: " Mary", an id, a list with one for each input, or ids (row,
-            length); None for the model's answer.
+            length); None for the model's answer at the last position.
         parts: paths of the parts, with `*` for anything, such as `"*.cross_attention"`.
         heads: numbers of the heads; None for all.
         edges: (query, key) pairs; None for every allowed one.
         how: memory, threads and progress, see `SweepOptions`.
+
+    Returns:
+        the effect of each place on each input: printed, a table of heads, or the largest effects;
+        `table()`, `largest()`, `frame()`.
 
     Raises:
         WrongUsage: nothing matches, an edit is in force, the model is in training mode, a

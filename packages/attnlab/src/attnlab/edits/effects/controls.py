@@ -249,12 +249,13 @@ def pattern_effects(
 
     Args:
         model: made of attnlab's parts, in evaluation mode.
-        inputs: at least two, and better dozens: a tensor of ids, (source, target), or a mapping.
-            Two heads under seven controls are 14 tests, which take ten inputs to show anything at
-            0.05; `PatternEffects.caution` says what is short.
+        inputs: at least two, and better dozens: texts of as many tokens, for the model of a run or
+            a pretrained one; a tensor of ids, (source, target), or a mapping. Two heads under seven
+            controls are 14 tests, which take ten inputs to show anything at 0.05;
+            `PatternEffects.caution` says what is short.
         metric: a name, or a `Metric`.
         target: the answer to measure: " Mary", an id, a list with one for each input, or ids (row,
-            length); None for the model's answer.
+            length); None for the model's answer at the last position.
         parts: paths of the attentions, with `*` for anything.
         controls: which of `CONTROLS`.
         rule: when effects are significant and patterns sharp.

@@ -185,10 +185,15 @@ def effect(
 ) -> Effect:
     """Compare a model on the same inputs without and with edits.
 
+    A head of a run's model is taken out::
+
+        model = attnlab.load("runs/sorting")
+        print(attnlab.effect(model, "cab", attnlab.ZeroHead(layer=0, head=0)))
+
     Args:
         model: made of attnlab's parts, in evaluation mode.
-        inputs: a tensor of ids, a tuple (source, target), a mapping of what the model's forward
-            takes; of a pretrained model also a text, or several of as many tokens.
+        inputs: a text, or several of as many tokens, for the model of a run or a pretrained one; a
+            tensor of ids, a tuple (source, target), a mapping of what the model's forward takes.
         edits: see `attnlab.edits`.
         target, position: what is right, for the loss; see `Metric`.
         sites: what to record of both, with `*` for anything.
@@ -198,6 +203,10 @@ def effect(
             pretrained model's own.
         certify: make the certificate, which costs as many passes again, and up to two more.
         **generation: what `generate` takes, such as stop=.
+
+    Returns:
+        logits, loss, generated tokens and recordings, each `before` and `after`, with the
+        certificate.
 
     Raises:
         WrongUsage: no edits, one that lands nowhere, a target that does not fit.

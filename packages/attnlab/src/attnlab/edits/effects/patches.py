@@ -180,9 +180,15 @@ def patch_all(
 ) -> Patched:
     """Patch one place after another, from one run into the other.
 
+    Which position carries the difference of two inputs::
+
+        model = attnlab.load("runs/sorting")
+        print(attnlab.patch_all(model, "abc", "cbb"))
+
     Args:
         model: made of attnlab's parts, in evaluation mode.
-        clean, corrupted: inputs of the same shapes, row by row a pair.
+        clean, corrupted: texts of as many tokens, or other inputs of the same shapes, row by row a
+            pair.
         what: "stream" (before each block), "heads", "attentions", "mlps", or sites with `*` for
             anything.
         metric: a name, or a `Metric`.

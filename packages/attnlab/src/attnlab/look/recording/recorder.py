@@ -83,6 +83,10 @@ def record(
             model's own, if any.
         keep_on: the device where values are kept; each is moved there as it passes.
 
+    Returns:
+        a mapping from sites to values, with the names of the tokens; within a `with` it fills as
+        the model runs.
+
     Raises:
         WrongUsage: a pattern that matches nothing, or invalid arguments.
         CouldNotRun: a value would not fit in the budget; within a `with` it is raised from the
