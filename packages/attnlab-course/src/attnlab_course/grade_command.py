@@ -128,7 +128,7 @@ def _names_to_repeat(exercise: list[str] | None, known: list[str], *, again: boo
 def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
     show_table(["student", f"points of {book.of:g}", ""], [_cells(book, row) for row in book.rows])
     for words, names in (
-        ("refused, as they are not on the list of students", book.unlisted),
+        ("refused, as they are not on the list of students", book.unlisted_words),
         ("on the list of students, nothing handed in", book.absent),
         ("refused, as they are no submissions", book.passed_over),
     ):

@@ -353,6 +353,58 @@ def test_a_submission_finds_its_student_by_file_by_sanitized_name_by_label_and_b
     }
 
 
+LISTED = {
+    "Jane Doe": {"id": "12345", "identifier": "Participant 4711"},
+    "Anne-Marie O'Brien": {"id": "777"},
+    "Zoë Ångström": {"id": "888"},
+    "s-9": {"name": "Emil Berg", "id": "2"},
+    "Max Doe": {},
+    "John Lee": {"id": "31"},
+    "Lee John": {"id": "4242"},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "student"),
+    {
+        "jane DOE": "Jane Doe",
+        "Jane_Doe": "Jane Doe",
+        "anne marie o_brien": "Anne-Marie O'Brien",
+        "zoe\u0308 a\u030angstro\u0308m": "Zoë Ångström",
+        "emil-berg": "s-9",
+        "Jane Doe_4711": "Jane Doe",
+        "Doe J._4711": "Jane Doe",
+        "doejane_555": "Jane Doe",
+        "doejane_LATE_12345": "Jane Doe",
+        "ngstrmzo_888": "Zoë Ångström",
+        "bergemil_999": "s-9",
+        "leejohn_4242": "Lee John",
+        "leejohn_9999": None,
+        "alice_2": None,
+        "Doe": None,
+        "Emil Bergg": None,
+    }.items(),
+)
+def test_a_name_is_found_as_it_is_typed_and_as_course_systems_write_it(name, student):
+    found = match_students([Submission(name)], LISTED)
+    assert found.names.get(name) == student
+    assert match_students([Submission("x", label="JANE doe")], LISTED).names == {"x": "Jane Doe"}
+
+
+def test_two_submissions_that_may_be_of_one_student_are_not_guessed_between():
+    handed = [Submission("Jane Doe_1000"), Submission("jane-doe_2000")]
+    assert match_students(handed, LISTED).names == {}
+    handed = [Submission("jane doe"), Submission("Jane Doe")]
+    assert match_students(handed, LISTED).names == {"Jane Doe": "Jane Doe"}
+
+
+def test_a_name_that_is_nearly_on_the_list_is_suggested(hand_in, grade, room):
+    hand_in("Max Do", {"double.py": GOOD})
+    hand_in("zed", {"double.py": GOOD})
+    book = grade(Course(exercises_in(room / "exercises"), students=LISTED))
+    assert book.unlisted_words == ("Max Do (did you mean Max Doe?)", "zed")
+
+
 def test_two_on_the_list_with_one_file_name_are_not_guessed_between():
     students = {"Ada B": {}, "Ada.B": {}}
     for label, names in (("", {}), ("Ada.B", {"Ada-B": "Ada.B"})):

@@ -29,7 +29,7 @@ from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, is_number
 from attnlab_course.catalog import exercise_names, find_exercise, holds_back, instructor_exercises
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.classroom import GradedAnswer
-from attnlab_course.grading.roster import match_students, read_students, read_time
+from attnlab_course.grading.roster import likely_name, match_students, read_students, read_time
 from attnlab_course.grading.sheets import Sheet
 from attnlab_course.grading.submissions import Submission
 
@@ -145,6 +145,14 @@ class Gradebook:
     def listed(self) -> tuple[Row, ...]:
         """The rows that gradebooks take: without those who are not on the list of students."""
         return tuple(row for row in self.rows if row.student not in self.unlisted)
+
+    @property
+    def unlisted_words(self) -> tuple[str, ...]:
+        """Who is not on the list of students, each with the name that may be meant."""
+        likely = {name: likely_name(name, self.course.students) for name in self.unlisted}
+        return tuple(
+            f"{name} (did you mean {near}?)" if near else name for name, near in likely.items()
+        )
 
     def state(self, row: Row) -> str:
         """Return `graded`; `waits`, where a person has to look; `refused`, `unlisted` or `absent`.

@@ -1,9 +1,12 @@
 """The list of a course's students: read, and matched with what was handed in."""
 
 import datetime
+import difflib
+import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from attnlab.errors import WrongUsage, did_you_mean
@@ -23,6 +26,12 @@ ROSTER = (
     "submitted",
 )
 """The columns of a list of students; only the first is needed."""
+
+Form = tuple[str, str]
+"""A form that a name may have: its kind, and the name in it."""
+
+_OF_SYSTEM = re.compile(r"(?P<name>.+?)(?:_LATE)?_(?P<number>\d+)")
+_FEWEST_DIGITS = 3  # of a number that says alone who it is: `alice_2` is no number 2
 
 
 def read_students(path: Path) -> dict[str, Mapping[str, str]]:
@@ -112,13 +121,21 @@ def match_students(
     return Listing(students, names, tuple(unlisted), tuple(absent))
 
 
+def likely_name(student: str, students: Iterable[str]) -> str | None:
+    """Return the name on the list that one is spelled nearly like; None without any."""
+    names = {_folded(name): name for name in students}
+    (near,) = difflib.get_close_matches(_folded(student), names, 1, 0.8) or (None,)
+    return None if near is None else names[near]
+
+
 def _names_on_list(
     submissions: Sequence[Submission], students: Mapping[str, Mapping[str, str]]
 ) -> dict[str, str]:
     """Return for each submission who on the list handed it in.
 
-    The name of the file counts first, as it is or as `attnlab course submit` writes it, then the
-    label in it; a label that two submissions have, or of a student who is matched already, is none.
+    The name of the file counts first: as it is, as `attnlab course submit` writes it, without
+    regard to case and signs, as course systems write it. Then the label in it does, in the same
+    order. What two submissions have, or a student who is matched already, is no name.
     """
     names = _forms_of_names(students)
     exact = {_plain(student): student for student in students}
@@ -126,26 +143,63 @@ def _names_on_list(
     for submission in submissions:
         if _plain(submission.student) in exact:
             matches[submission.student] = exact[_plain(submission.student)]
-    for signed in ("student", "label"):
-        claims: dict[str, list[str]] = {}
-        for submission in submissions:
-            fitting = names.get(_plain(getattr(submission, signed)), set()) - {*matches.values()}
-            if submission.student not in matches and len(fitting) == 1:
-                claims.setdefault(fitting.pop(), []).append(submission.student)
-        matches |= {claimed[0]: who for who, claimed in claims.items() if len(claimed) == 1}
+    for part in ("student", "label"):
+        for read in _READINGS:
+            claims: dict[str, list[str]] = {}
+            for submission in submissions:
+                fitting = names.get(read(getattr(submission, part)), set()) - {*matches.values()}
+                if submission.student not in matches and len(fitting) == 1:
+                    claims.setdefault(fitting.pop(), []).append(submission.student)
+            matches |= {claimed[0]: who for who, claimed in claims.items() if len(claimed) == 1}
     return matches
 
 
-def _forms_of_names(students: Mapping[str, Mapping[str, str]]) -> dict[str, set[str]]:
-    """Return who may be meant by each form of a name or label."""
-    owners: dict[str, set[str]] = {}
+def _forms_of_names(students: Mapping[str, Mapping[str, str]]) -> dict[Form, set[str]]:
+    """Return who may be meant by each form of a name, label or number."""
+    owners: dict[Form, set[str]] = {}
     for student, facts in students.items():
+        forms: set[Form] = set()
         for name in filter(None, (student, facts.get("name"))):
-            for form in (_plain(name), file_label(name)):
-                owners.setdefault(form, set()).add(student)
+            words = _folded(name).split()
+            turned = ["".join(words[first:] + words[:first]) for first in range(len(words))]
+            forms |= {("plain", _plain(name)), ("plain", file_label(name))}
+            forms |= {("folded", _folded(name)), *(("joined", form) for form in turned)}
+        numbers = facts.get("id", ""), facts.get("identifier", "").rpartition(" ")[2]
+        forms |= {("number", number) for number in numbers if len(number) >= _FEWEST_DIGITS}
+        for form in filter(itemgetter(1), forms):
+            owners.setdefault(form, set()).add(student)
     return owners
 
 
 def _plain(name: str) -> str:
     """Return a name as submissions are named, with its accents in one form."""
     return inert(unicodedata.normalize("NFC", name), 80)
+
+
+def _folded(name: str) -> str:
+    """Return a name without regard to case, to how accents are composed and to other signs.
+
+    >>> _folded("Anne-Marie O'Brien_B") == _folded("anne marie o_brien-b")
+    True
+    """
+    plain = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+    return " ".join(re.sub(r"[\W_]+", " ", plain).split())
+
+
+def _of_system(name: str) -> tuple[str, str]:
+    """Return the name and the number in a name that Moodle or Canvas wrote; empty without.
+
+    Moodle writes NAME_NUMBER, Canvas surnamename_NUMBER or surnamename_LATE_NUMBER.
+    """
+    match = _OF_SYSTEM.fullmatch(name)
+    return (match["name"], match["number"]) if match else ("", "")
+
+
+_READINGS: tuple[Callable[[str], Form], ...] = (
+    lambda name: ("plain", _plain(name)),
+    lambda name: ("folded", _folded(name)),
+    lambda name: ("folded", _folded(_of_system(name)[0])),
+    lambda name: ("joined", _folded(_of_system(name)[0])),
+    lambda name: ("number", _of_system(name)[1]),
+)
+"""How a name is read, one after the other."""
