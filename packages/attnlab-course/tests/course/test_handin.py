@@ -6,6 +6,7 @@ import os
 import stat
 import struct
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,6 +124,29 @@ def test_files_named_by_a_course_system_find_their_student_and_exercise(tmp_path
     assert exercise_of("trouble", exercises) is None
     both = {"attention": None, "cross_attention": None}
     assert exercise_of("alice_cross_attention", both) == "cross_attention"
+
+
+@pytest.mark.parametrize(
+    "name", ["double (final).py", "Double.py", "DOUBLE (2).PY", "a_Double (my last).ipynb"]
+)
+def test_another_case_and_an_ending_in_brackets_name_an_exercise_all_the_same(name, read):
+    content = notebook(GOOD) if name.endswith("ipynb") else GOOD
+    found = read({name: content, "pair.json": '{"weights": 1}'})
+    assert found.answers["double"].file == name
+    assert f"{name} was read as double{Path(name).suffix.lower()}" in found.problems
+    found = read({name: content, "double.py": SQUARE})
+    assert found.answers["double"].source == SQUARE
+    assert any("answered twice: double.py is graded" in words for words in found.problems)
+
+
+def test_a_file_of_another_case_finds_its_student_and_a_zip_keeps_its_name(tmp_path, exercises):
+    for name, student in {
+        "Ada_Double (final).py": "Ada",
+        "Ada Double.zip": "Ada Double",
+        "Ada Double": "Ada Double",
+    }.items():
+        assert student_of(tmp_path / name, exercises) == student, name
+    assert exercise_of("Redouble", exercises, loosely=True) is None
 
 
 def test_one_notebook_answers_each_exercise_whose_names_it_defines(read):
@@ -382,14 +406,14 @@ def test_whatever_is_passed_over_is_told(tmp_path, exercises):
     (place / "eve_double.PY").write_text(GOOD)
     (place / "double_final.py").write_text(GOOD)
     (place / "notes.docx").write_text("x")
-    carls = {"Double.py": GOOD, "double.Py": GOOD, "a.pdf": "x", "more.zip": "x", ".DS_Store": ""}
+    carls = {"My.py": GOOD, "double.Py": GOOD, "a.pdf": "x", "more.zip": "x", ".DS_Store": ""}
     (place / "carl.zip").write_bytes(zip_of(carls))
     found = {each.student: each for each in read_class(place, exercises)}
     assert list(found["Dan"].answers) == list(found["eve"].answers) == ["double"]
     assert found["Dan"].problems == []
     assert list(found["carl"].answers) == ["double"]
     told = "\n".join(found["carl"].problems)
-    for name in ("a.pdf", "more.zip", "Double.py"):
+    for name in ("a.pdf", "more.zip", "My.py"):
         assert f"{name} was passed over" in told
     assert ".DS_Store" not in told
     assert "double_final.py was passed over: its name" in found["double_final"].problems[0]

@@ -129,24 +129,47 @@ def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
         match = pattern.fullmatch(name)
         if match:
             return inert(match["student"], _MOST_NAME)
-    return inert(_before_exercise(name, exercises) or path.parent.name, _MOST_NAME)
+    is_file = path.suffix.lower() in _ENDINGS
+    before = _before_exercise(name, exercises, loosely=is_file)
+    return inert(before or path.parent.name, _MOST_NAME)
 
 
-def _before_exercise(name: str, exercises: Mapping[str, CourseExercise]) -> str:
+def _before_exercise(
+    name: str, exercises: Mapping[str, CourseExercise], *, loosely: bool = False
+) -> str:
     """Return what stands before an exercise's name; all of it where it has none."""
-    ending = exercise_of(name, exercises) or exercise_of(name, (HOMEWORK_LOG,))
+    ending = exercise_of(name, exercises, loosely=loosely) or exercise_of(name, (HOMEWORK_LOG,))
     if ending is None:
         return name
-    return re.sub(rf"[ _.-]*{ending}{_NUMBERED}$", "", name)
+    for is_loose in (False, True):
+        match = _with_exercise(ending, name, loosely=is_loose)
+        if match:
+            return match["before"].rstrip(" _.-")
+    return name
 
 
-def exercise_of(stem: str, exercises: Iterable[str]) -> str | None:
-    """Return the exercise whose name a file's name ends with, the longest."""
-    fitting = []
-    for name in exercises:
-        if re.fullmatch(rf"(?:.*[ _.-])?{re.escape(name)}{_NUMBERED}", stem, re.DOTALL):
-            fitting.append(name)
-    return max(fitting, key=len, default=None)
+def exercise_of(stem: str, exercises: Iterable[str], *, loosely: bool = False) -> str | None:
+    """Return the exercise whose name a file's name ends with, the longest.
+
+    Args:
+        stem: the file's name without its ending.
+        exercises: their names.
+        loosely: where none fits as it is, also in another case and before " (anything)".
+    """
+    known = list(exercises)
+    for is_loose in (False, True)[: 1 + loosely]:
+        fitting = [name for name in known if _with_exercise(name, stem, loosely=is_loose)]
+        if fitting:
+            return max(fitting, key=len)
+    return None
+
+
+def _with_exercise(exercise: str, stem: str, *, loosely: bool) -> re.Match[str] | None:
+    """Match a file's name with what stands before an exercise's name, that, and a number."""
+    pattern, flags = rf"(?P<before>(?:.*[ _.-])?){re.escape(exercise)}{_NUMBERED}", re.DOTALL
+    if loosely:
+        pattern, flags = rf"{pattern}(?:[ _-]*\([^()]*\))?", re.DOTALL | re.IGNORECASE
+    return re.fullmatch(pattern, stem, flags)
 
 
 def inert(text: str, most: int = 200) -> str:
@@ -174,7 +197,11 @@ def _submissions_of(inside: Iterable[Path], exercises: Mapping[str, CourseExerci
         path
         for path in inside
         if _may_be_submission(path)
-        and (path.suffix.lower() != ".txt" or path.is_dir() or exercise_of(path.stem, exercises))
+        and (
+            path.suffix.lower() != ".txt"
+            or path.is_dir()
+            or exercise_of(path.stem, exercises, loosely=True)
+        )
     ]
 
 
@@ -208,7 +235,9 @@ def read_into(
         is_of_class: it lies among the submissions of a class, whose folder bears no student's name.
     """
     student = student_of(path, exercises)
-    is_nameless = is_of_class and path.is_file() and not _before_exercise(path.stem, exercises)
+    loosely = path.suffix.lower() in _ENDINGS
+    before = _before_exercise(path.stem, exercises, loosely=loosely)
+    is_nameless = is_of_class and path.is_file() and not before
     if is_nameless:
         student = inert(path.stem, _MOST_NAME)
     try:
@@ -311,11 +340,16 @@ class _Reader:
             if self._read_manifest(first):
                 return
         known = [name for name in self.files if _ending(name) in _ENDINGS]
-        for file in sorted(known, key=lambda name: (_ENDINGS.index(_ending(name)), name)):
+        for file in sorted(known, key=self._rank):
             try:
                 self._read_loose(file)
             except _DAMAGE as error:
                 self.submission.tell(f"{file} could not be read: {error}")
+
+    def _rank(self, file: str) -> tuple[bool, int, str]:
+        """Order files: those first that are named after an exercise as it is, programs first."""
+        is_named = exercise_of(PurePosixPath(file).stem, self.exercises) is not None
+        return not is_named, _ENDINGS.index(_ending(file)), file
 
     def _read_manifest(self, name: str) -> bool:
         """Read what a manifest lists; say whether it is one."""
@@ -357,8 +391,10 @@ class _Reader:
     def _read_loose(self, file: str) -> None:
         """Read a file that no manifest lists."""
         path = PurePosixPath(file)
-        exercise = exercise_of(path.stem, self.exercises)
+        exercise = exercise_of(path.stem, self.exercises, loosely=True)
         if exercise is not None:
+            if exercise_of(path.stem, self.exercises) is None:
+                self.submission.tell(f"{file} was read as {exercise}{path.suffix.lower()}")
             self._take(exercise, file)
         elif _ending(file) == ".ipynb":
             self._read_notebook(file)
