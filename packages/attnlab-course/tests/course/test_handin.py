@@ -448,4 +448,30 @@ def test_of_two_submissions_of_a_student_the_later_one_counts_and_is_late(tmp_pa
     assert (ada.student, ada.created[:10]) == ("ada", "2026-12-02")
     assert ada.answers["double"].source == GOOD
     assert ada.answers["why"].source == "so"
-    assert "double is answered twice: work/double.py of 2026-12-02" in ada.problems[0]
+    words = "double is answered twice: ada (1).zip counts, ada.zip not, as the time in it is later"
+    assert ada.problems == [words]
+
+
+@pytest.mark.parametrize(
+    ("names", "counts", "rule"),
+    [
+        (["ada.zip", "ada (1).zip"], "ada (1).zip", "its name has the higher number"),
+        (["ada (2).zip", "ada (1).zip"], "ada (2).zip", "its name has the higher number"),
+        (["ada_1_2_double.py", "ada_1_3_double-1.py"], "ada_1_3_double-1.py", "higher number"),
+        (["ada.zip", "ada"], "ada", "no time and no number says which is later"),
+    ],
+)
+def test_of_two_submissions_without_a_time_the_higher_number_counts(
+    names, counts, rule, tmp_path, exercises
+):
+    place = tmp_path / "class"
+    for name in names:
+        path = place / name if "." in name else place / name / "double.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        source = GOOD if name == counts else SQUARE
+        path.write_bytes(zip_of({"double.py": source}) if ".zip" in name else source.encode())
+    (ada,) = read_class(place, exercises)
+    assert ada.answers["double"].source == GOOD
+    (words,) = ada.problems
+    assert f"double is answered twice: {counts} counts" in words
+    assert rule in words

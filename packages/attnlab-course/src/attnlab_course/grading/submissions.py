@@ -80,6 +80,7 @@ class Submission:
         label: how the student signed it.
         created: when, by the student's clock; empty where it is not said.
         claims: for each exercise, the digests of the answers that passed by the student's log.
+        entries: for each exercise, the file or folder among the submissions that answers it.
     """
 
     student: str
@@ -88,6 +89,7 @@ class Submission:
     label: str = ""
     created: str = ""
     claims: dict[str, set[str]] = field(default_factory=dict)
+    entries: dict[str, str] = field(default_factory=dict)
 
     def tell(self, words: str) -> None:
         """Add a problem once, unless there are too many."""
@@ -260,6 +262,7 @@ def read_into(
             _Reader(submission, part, exercises).read()
         except Exception as error:  # as above
             submission.tell(_unreadable(error))
+        submission.entries = dict.fromkeys(submission.answers, inert(path.name, _MOST_NAME))
         if not submission.answers:
             submission.tell("it holds no answer to an exercise of the course")
         submissions[name] = _joined(submissions.get(name), submission)
@@ -268,24 +271,42 @@ def read_into(
 def _joined(first: Submission | None, second: Submission) -> Submission:
     """Join what one student handed in at two times: where both answer an exercise, the later one.
 
-    Without a time in both, the first one stays.
+    That is the one with the later time in it; without a time in both, the one with the higher
+    number in its name, as browsers and course systems count; else the first by name.
     """
     if first is None:
         return second
+    has_times = bool(first.created and second.created) and first.created != second.created
     later, earlier = first, second
-    if first.created < second.created and first.created:
+    if has_times and first.created < second.created:
         later, earlier = second, first
     for name, answer in earlier.answers.items():
-        kept = later.answers.setdefault(name, answer)
+        entry = earlier.entries[name]
+        kept, kept_entry = later.answers.get(name, answer), later.entries.get(name, entry)
+        rule = "the time in it is later"
+        if not has_times:
+            numbers = _number_in(kept_entry), _number_in(entry)
+            is_higher = numbers[1] > numbers[0]
+            if is_higher:
+                kept, kept_entry, answer, entry = answer, entry, kept, kept_entry
+            rule = "its name has the higher number"
+            if numbers[0] == numbers[1]:
+                rule = "no time and no number says which is later, and its name comes first"
+        later.answers[name], later.entries[name] = kept, kept_entry
         if kept.digest != answer.digest:
-            when = f" of {later.created}" if earlier.created else ""
-            later.tell(f"{name} is answered twice: {kept.file}{when} is graded, {answer.file} not")
+            later.tell(f"{name} is answered twice: {kept_entry} counts, {entry} not, as {rule}")
         later.claims.setdefault(name, set()).update(earlier.claims.get(name, ()))
     for words in earlier.problems:
         later.tell(words)
     return replace(
         later, label=later.label or earlier.label, created=later.created or earlier.created
     )
+
+
+def _number_in(entry: str) -> int:
+    """Return the number that a browser or course system appended to a file's name; 0 without."""
+    match = re.search(r"[ _-]\(?(\d{1,4})\)?$", PurePosixPath(entry).stem)
+    return int(match[1]) if match else 0
 
 
 def _unreadable(error: Exception) -> str:
