@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from attnlab_course.grading.gradebook import Gradebook, Row
     from attnlab_course.grading.similarity import Alike
 
+_MOST_NOTES = 400  # characters of a student's notes in the table; class.html has all
+
 Out = Annotated[Path, Parameter(name=["--out", "-o"])]
 
 
@@ -142,13 +144,17 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
     states = _states(book.rows)
     if "needs review" in states:
         count = states["needs review"]
-        say(f"{count} answers use banned functions   {out / 'reviews.csv'}")
+        words = "answer uses" if count == 1 else "answers use"
+        say(f"{count} {words} banned functions   {out / 'reviews.csv'}")
     if "waits" in states:
-        say(f"{states['waits']} texts wait for points   {out / 'texts.csv'}")
+        count = states["waits"]
+        words = "text waits" if count == 1 else "texts wait"
+        say(f"{count} {words} for points   {out / 'texts.csv'}")
     if states:
         note("fill the sheets, then give the same command again.")
     if alike:
-        say(f"{len(alike)} pairs of programs are alike")
+        words = "pair of programs is" if len(alike) == 1 else "pairs of programs are"
+        say(f"{len(alike)} {words} alike")
     say(f"class    {out / 'class.html'}")
     say(f"tables   {out / 'grades.csv'}, canvas.csv, moodle.csv, checks.csv", is_quiet=True)
     say(f"reports  {out / 'students'}", is_quiet=True)
@@ -161,7 +167,7 @@ def _cells(book: "Gradebook", row: "Row") -> list[str]:
     notes = [*row.private, *row.submission.problems]
     notes += [f"{state}: {count}" for state, count in _states([row]).items()]
     mark = "?" if book.points(row) is None else ""
-    return [row.student, f"{row.points:g}{mark}", inert("; ".join(notes), 100)]
+    return [row.student, f"{row.points:g}{mark}", inert("; ".join(notes), _MOST_NOTES)]
 
 
 def _states(rows: "Iterable[Row]") -> dict[str, int]:

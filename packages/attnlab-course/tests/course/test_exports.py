@@ -18,7 +18,7 @@ from attnlab_course.grading.gradebook import Course, make_gradebook
 from attnlab_course.grading.pages import render_class, render_student, write_pages
 from attnlab_course.grading.sheets import inert_cell, read_table, write_table
 from attnlab_course.grading.similarity import Alike
-from attnlab_course.grading.student_feedback import failure_words
+from attnlab_course.grading.student_feedback import check_words, failure_words
 from attnlab_course.grading.submissions import Submission, read_class
 from attnlab_course.judge import judge
 from attnlab_course.mistakes import ask_judge
@@ -163,10 +163,25 @@ def test_who_is_not_on_the_list_and_who_handed_in_nothing_is_told(book):
     assert "On the list of students, nothing handed in: hal." in page
     assert "Passed over, as they are no submissions: notes.pdf." in page
     assert "clock" not in page
+    assert "1 student and" not in page
+    assert "2 students and 6 not on the list, 6 points" in page
+
+
+def test_whose_clock_says_who_is_late_is_told_where_somebody_is_late_by_their_own(book):
     course = replace(book.course, deadline=datetime(2026, 12, 1, tzinfo=UTC))
-    assert "by each student's own clock" in html.unescape(
-        render_class(replace(book, course=course), [])
-    )
+    late = replace(book.rows[0], days_late=1)
+    known = replace(late, facts={**late.facts, "submitted": "2026-12-02T10:00:00+01:00"})
+    for row, is_told in ((book.rows[0], False), (late, True), (known, False)):
+        changed = replace(book, course=course, rows=(row, *book.rows[1:]))
+        page = html.unescape(render_class(changed, []))
+        assert ("by each student's own clock" in page) is is_told
+
+
+def test_a_student_reads_which_name_is_missing(book):
+    check = book.course.exercises["double"].parts.checks[0]
+    failure = Failure("there is no double; secret", kind="Missing")
+    assert check_words(check, failure) == "doubles numbers: there is no double"
+    assert check_words(check, Failure("secret", kind="Missing")).endswith("is not defined")
 
 
 def test_a_student_sees_the_points_of_each_criterion_of_a_text(book):

@@ -185,10 +185,8 @@ class Gradebook:
 
     @property
     def is_by_students_clock(self) -> bool:
-        """Whether a student's own clock says if a submission is late."""
-        if self.course.deadline is None:
-            return False
-        return any(row.submission.answers and not row.facts.get("submitted") for row in self.rows)
+        """Whether a student's own clock says that a submission is late."""
+        return any(row.days_late and not row.facts.get("submitted") for row in self.rows)
 
     @property
     def of(self) -> float:

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from attnlab.core.store import make_folder, write_text
-from attnlab.display import harmless
+from attnlab.display import harmless, plural
 from attnlab.draw.colors import color_css
 from attnlab_course.grading.classroom import file_name
 from attnlab_course.grading.exports import check_shares
@@ -64,10 +64,13 @@ def render_student(book: Gradebook, row: Row) -> str:
 
 def render_class(book: Gradebook, alike: Sequence[Alike]) -> str:
     """Return the instructor's page: the table, the checks, programs that are alike, texts."""
+    students = f"{len(book.listed)} {plural(len(book.listed), 'student')}"
+    if book.unlisted:
+        students += f" and {len(book.unlisted)} not on the list"
     return _render(
         "class.html",
         heading=book.course.title,
-        subtitle=f"{len(book.rows)} students, {book.of:g} points",
+        subtitle=f"{students}, {book.of:g} points",
         book=book,
         rows=map(_class_row, book.rows),
         file_name=file_name,

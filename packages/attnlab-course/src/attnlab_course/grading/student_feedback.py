@@ -5,6 +5,8 @@ student's code saw. So a student reads one of a few fixed sentences, with the na
 only if it is one of Python's own.
 """
 
+import re
+
 from attnlab_course.exercise import Check, CourseExercise, Failure
 from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.gradebook import Grade, Gradebook, Row
@@ -37,7 +39,11 @@ def check_words(check: Check, failure: Failure | None) -> str:
     """Say what a check asks, and in general what was wrong."""
     if failure is None:
         return check.words
-    return f"{check.words}: {failure_words(failure.kind)}"
+    words = failure_words(failure.kind)
+    if failure.kind == "Missing":  # the statement names what is asked for
+        missing = re.match(r"there is no \w+", failure.words)
+        words = missing[0] if missing else words
+    return f"{check.words}: {words}"
 
 
 def failure_words(kind: str) -> str:
