@@ -61,6 +61,9 @@ def load(
         sentence = f"would say nothing: {model} is a run or model of attnlab's own."
         _refuse({**options, "example": example, "tokenizer": tokenizer}, sentence)
         return load_own(model)
+    run = Path("runs") / model
+    if os.path.isdir(run) and not os.path.lexists(model):
+        raise CouldNotRun(f"there is no folder {model}. Did you mean {run}?")
     return load_pretrained(model, example=example, tokenizer=tokenizer, **options)
 
 

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import Kind, kind_of, read_config
+from attnlab.experiments.model_loader import similar
 from attnlab.experiments.population import Population, is_member, open_population, open_run
 from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import Sweep, open_sweep
@@ -75,7 +76,7 @@ def open(path: Path | str) -> Opened:
     if is_member(folder) or os.path.isfile(folder / "config.json"):
         return open_run(folder)  # which refuses a saved model, and says what loads it
     if not os.path.isdir(folder):
-        raise CouldNotRun(f"there is no folder {folder}.")
+        raise CouldNotRun(f"there is no folder {folder}.{similar(folder)}")
     raise CouldNotRun(
         f"{folder} holds nothing to open: no config.json (a run, population, sweep or "
         "hyper-parameter search), recording.json (a recording), document.json (a long text), "
