@@ -217,3 +217,29 @@ def test_a_pattern_that_no_token_matches_as_a_whole_says_so(run, models):
     assert status == 0
     assert "A pattern must match a whole token" in out
     assert run("search gpt2 --corpus texts.txt --measure token:")[0] == 2
+
+
+def test_a_census_is_counted_in_shares_and_added_up_with_effects(run, models):
+    texts = [f"the cat sat on the mat {number}" for number in range(9)]
+    (models / "many.txt").write_text("\n".join(texts))
+    for share in (1, 2):  # nine texts are one block, so the second share is empty
+        status, out, _ = run(f"census gpt2 --corpus many.txt --shard {share}/2 --out s{share}")
+        assert status == 0
+        assert ("no text" in out) == (share == 2)
+    status, out, _ = run("census merge s1 s2 --out both --model gpt2 --effects 3")
+    assert status == 0
+    assert "largest effects first" in out
+    assert "caution: 3 texts" in out
+    assert "both/page.html" in out
+    status, out, _ = run("census gpt2 --corpus many.txt --effects 0 --json")
+    assert len(json.loads(out)["heads"]) == 8
+    for typed, told in (
+        ("census gpt2 --corpus many.txt --shard 3/2", "up to 7/7"),
+        ("census gpt2 --corpus many.txt --out both", "holds a census already"),
+        ("census gpt2 --corpus many.txt --workers 2", "need --out"),
+        ("census gpt2 --corpus many.txt --resume", "--resume needs --out"),
+        ("census merge --out x", "got none"),
+    ):
+        status, out, err = run(typed)
+        assert (status, out) == (2, "")
+        assert told in err

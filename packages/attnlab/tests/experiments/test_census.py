@@ -71,7 +71,7 @@ def test_an_effect_is_what_an_edit_by_hand_does(folders, corpus):
 
     model = load_pretrained(folders["gpt2"])
     ids = [list(model.tokenizer(text)["input_ids"]) for text in TEXTS[:4]]
-    rows = head_effects(model, ids, ["layers.1.attention"], controls=["zeroed"])
+    rows, _ = head_effects(model, ids, ["layers.1.attention"], controls=["zeroed"])
     assert [row["head"] for row in rows] == ["1.0", "1.1", "1.2", "1.3"]
 
     def loss(text):
@@ -88,6 +88,12 @@ def test_an_effect_is_what_an_edit_by_hand_does(folders, corpus):
     assert rows[2]["effect"] == pytest.approx(sum(changes) / len(changes), abs=1e-6)
 
 
+def by_head(model, texts):
+    rows, caution = head_effects(model, texts, ["layers.0.attention"], controls=["zeroed"])
+    assert caution == ""
+    return {row["head"]: row for row in rows}
+
+
 def test_a_head_that_writes_nothing_does_not_matter_and_one_that_writes_much_does():
     with isolated(0):
         model = Decoder(
@@ -98,12 +104,12 @@ def test_a_head_that_writes_nothing_does_not_matter_and_one_that_writes_much_doe
     output = model.layers[0].attention.output.weight
     with torch.no_grad():
         output[:, 4:8] = 0.0  # of head 1
-    rows = {row["head"]: row for row in head_effects(model, texts, ["layers.0.attention"])[::2]}
+    rows = by_head(model, texts)
     assert rows["0.1"]["effect"] == 0.0
     assert not rows["0.1"]["matters"]
     with torch.no_grad():
         output[:, 4:8] = 40.0 * torch.randn(16, 4, generator=draw)
-    rows = {row["head"]: row for row in head_effects(model, texts, ["layers.0.attention"])[::2]}
+    rows = by_head(model, texts)
     assert rows["0.1"]["matters"]
 
 
@@ -118,6 +124,16 @@ def test_of_heads_without_any_effect_few_are_said_to_matter(draws):
         tested = assess(size * signs, correction="bh", draws=10_000, seed=seed)
         false += bool((tested.p_corrected <= 0.05).any())
     assert false / draws <= 0.05
+
+
+def test_what_few_texts_cannot_show_is_said_and_a_distance_is_never_negative(folders, corpus):
+    result = census(load_pretrained(folders["gpt2"]), corpus, effects=3)
+    assert "3 texts cannot show that a single head matters among 16 tests; it takes 10." in (
+        result.caution
+    )
+    result = census(load_pretrained(folders["bert"]), corpus, effects=3)
+    assert "rough" in result.caution
+    assert all(0.0 <= row["low"] <= row["effect"] <= row["high"] for row in result.effects)
 
 
 def test_effects_need_texts_and_a_share_has_none(folders, corpus):

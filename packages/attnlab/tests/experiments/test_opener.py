@@ -75,9 +75,7 @@ def test_what_look_keeps_is_opened_from_its_own_folder_too(folders, tmp_path):
     assert list(attnlab.open(tmp_path)) == list(attnlab.open(tmp_path / "recording"))
 
 
-def test_a_folder_of_something_else_is_told_what_was_looked_for(
-    folders, tmp_path, monkeypatch
-):
+def test_a_folder_of_something_else_is_told_what_was_looked_for(folders, tmp_path, monkeypatch):
     with pytest.raises(
         CouldNotRun, match=r"nothing to open: no config.json \(a run, .*search.json"
     ):
@@ -85,7 +83,7 @@ def test_a_folder_of_something_else_is_told_what_was_looked_for(
     (tmp_path / "runs" / "sorting").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     for opener in (attnlab.open, attnlab.load, attnlab.show):
-        with pytest.raises(CouldNotRun, match="Did you mean runs.sorting"):
+        with pytest.raises(CouldNotRun, match="Did you mean runs/sorting"):
             opener("sorting")
     with pytest.raises(CouldNotRun, match="there is no folder"):
         attnlab.open(tmp_path / "none")

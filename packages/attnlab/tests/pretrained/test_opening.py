@@ -524,3 +524,16 @@ def tiny_gguf():
         tensors.append((name, list(reversed(shape)), 0, len(numbers)))
         numbers += tiny_numbers(name, shape).tobytes()
     return gguf_bytes(facts, tensors, size=0) + numbers
+
+
+@pytest.mark.parametrize(
+    ("habit", "ours"),
+    [("run_with_cache", "attnlab.record"), ("W_Q", "attnlab.circuits"), ("cfg", "foreign.config")],
+)
+def test_what_models_of_other_libraries_have_is_answered_with_ours(habit, ours):
+    model = attach(FAMILIES["gpt2"].build())
+    with pytest.raises(AttributeError, match=ours):
+        getattr(model, habit)
+    assert not hasattr(model, habit)
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        model.nothing  # noqa: B018

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import App
 
@@ -67,7 +67,8 @@ def count(
     effects
         How many texts, drawn by lot, to measure effects on, from 2 to 64; 0 for none.
     shard
-        Count one share of the corpus alone, such as 2/7; `attnlab census merge` adds them up.
+        Count one share of the corpus alone, such as 2/7, without effects; `attnlab census merge`
+        adds shares up and measures effects.
     shares
         Count the corpus in so many shares on --workers or --engine, and add them up.
     out
@@ -121,8 +122,14 @@ def count(
 
 
 @census.command
-def merge(*shards: Path, out: Path, as_json: AsJson = False) -> int:
-    """Add up the censuses of shares of one corpus.
+def merge(
+    *shards: Path,
+    out: Path,
+    model: str | None = None,
+    effects: WholeNumber = 32,
+    as_json: AsJson = False,
+) -> int:
+    """Add up the censuses of shares of one corpus, and measure effects on its texts.
 
     Parameters
     ----------
@@ -130,18 +137,28 @@ def merge(*shards: Path, out: Path, as_json: AsJson = False) -> int:
         The folders of the shares, such as census-1 census-2.
     out
         A folder to create.
+    model
+        The model, to measure effects; without it there are none.
+    effects
+        How many texts, drawn by lot, to measure effects on, from 2 to 64.
     as_json
         Print the result as JSON.
     """
+    from attnlab.experiments.census import add_effects
     from attnlab.look.census import merge_censuses
 
-    return _show(merge_censuses(shards, out=out), out, as_json=as_json)
+    result = merge_censuses(shards, out=out)
+    if model is not None:
+        add_effects(open_model(model), result, texts=effects, out=out)
+    return _show(result, out, as_json=as_json)
 
 
 def _share_of(shard: str) -> tuple[int, int]:
     share, _, shards = shard.partition("/")
     if not (share.isdecimal() and shards.isdecimal() and 1 <= int(share) <= int(shards)):
-        raise WrongUsage(f"--shard is a share such as 2/7, the second of seven; got {shard!r}.")
+        raise WrongUsage(
+            f"--shard is a share such as 2/7, the second of seven, up to 7/7; got {shard!r}."
+        )
     return int(share), int(shards)
 
 
@@ -171,36 +188,59 @@ def _progress_lines(observer: "Observer | None") -> "Callable[[Progress], None]"
 
 
 def _show(result: "Census", out: Path | None, *, as_json: bool) -> int:
-    from attnlab.draw.census import write_census_page
+    from attnlab.draw.census import METRICS, write_census_page
 
+    rows = result.table()
+    if as_json:
+        counted = {"counts": result.counts, "missing": result.missing, "caution": result.caution}
+        print_json({**counted, "heads": rows})
+    if not result.counts["texts read"]:
+        say("this share of the corpus has no text")
+        return 0
     if out is not None:
         write_census_page(result, out / "page.html")
         result.write_tables(out)
-    rows = result.table()
     if as_json:
-        print_json({"counts": result.counts, "missing": result.missing, "heads": rows})
         return 0
     say(", ".join(f"{name} {count:,}" for name, count in result.counts.items() if count))
     if result.missing:
         say(f"blocks of 256 rows that no share read: {', '.join(map(str, result.missing))}")
-    has_effects = bool(result.effects)
+    _show_heads(result, rows)
+    if len(rows) > _MAX_HEADS and out is None:
+        say(f"{len(rows) - _MAX_HEADS} more heads: --out writes a page of all, --json prints them")
+    if result.effects:
+        metric = METRICS[result.effects[0]["metric"]]
+        say(f"largest effects first: {metric} where a head's output is zero")
+        if result.effects[0]["metric"] == "loss":
+            say("* significant, with the share of false findings held at 5 %")
+    if result.caution:
+        say(f"caution: {result.caution}")
+    show_page(out, "page.html")
+    return 0
+
+
+def _show_heads(result: "Census", rows: list[dict[str, Any]]) -> None:
+    """Print the heads with the largest effects, or that do one thing most."""
+    from attnlab.look.census.result import KINDS
+
     columns = ["head", "kind", "previous", "first"]
-    if has_effects:
+    if result.effects:
         rows.sort(key=lambda row: -abs(row["zeroed"]))
-        columns += ["on repeats", f"{result.effects[0]['metric']} without it [95 %]"]
+        columns += ["on repeats", "effect [95 %]"]
+    else:
+        rows.sort(key=lambda row: -max(row[name] or 0.0 for name in KINDS if name != "first"))
+        columns += ["duplicate", "induction"]
     shown = []
     for row in rows[:_MAX_HEADS]:
         cells = [row["head"], row["kind"], _number(row["previous"]), _number(row["first"])]
-        if has_effects:
+        if result.effects:
             ends = f"[{row['zeroed_low']:+.3f}, {row['zeroed_high']:+.3f}]"
             mark = "*" * bool(row["zeroed_matters"])
             cells += [_number(row["induction_on_repeats"]), f"{row['zeroed']:+.3f}{mark} {ends}"]
+        else:
+            cells += [_number(row["duplicate"]), _number(row["induction"])]
         shown.append(cells)
     show_table(columns, shown)
-    if len(rows) > _MAX_HEADS:
-        say(f"{len(rows) - _MAX_HEADS} more heads: --out writes a page of all, --json prints them")
-    show_page(out, "page.html")
-    return 0
 
 
 def _number(value: float | None) -> str:

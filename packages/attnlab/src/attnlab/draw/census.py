@@ -1,6 +1,7 @@
 """The page of a census: maps of all heads by measure and effect, a table, and the heads that matter
 with their examples, distances and tokens."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from attnlab.errors import WrongUsage, in_order
 from attnlab.look.census import Census
 from attnlab.look.census.bins import distance_words
 from attnlab.look.census.meter import COUNTED
-from attnlab.look.census.result import KINDS
+from attnlab.look.census.result import KINDS, MOST
 from attnlab.look.corpus import Example
 
 _HEADS, _BARS, _EXAMPLES, _TOKENS = 12, 4, 2, 8  # heads, and what is shown of each
@@ -35,11 +36,12 @@ _OTHERS = {
     "distance": "The mean distance back, in tokens; negative is ahead.",
     "spread": "The standard deviation of the distance, in tokens.",
 }
-_METRICS = {
-    "loss": "The mean change of the loss, in nats",
-    "kl": "The divergence of the answer from what it was, in nats",
-    "cosine": "1 less the cosine of the vectors to what they were",
+METRICS = {
+    "loss": "the mean change of the loss, in nats,",
+    "kl": "the divergence of the answer from what it was, in nats,",
+    "cosine": "1 less the cosine of the last vectors to what they were, averaged over tokens,",
 }
+"""Effects in words, by their metric."""
 _COLUMNS = ("previous", "first", "own", "duplicate", "induction", "largest", "entropy", "distance")
 
 
@@ -77,12 +79,16 @@ def write_census_page(census: Census, path: Path | str, **options: Any) -> Path:
 
 
 def _chosen(rows: Sequence[JsonObject]) -> list[str]:
+    """Choose the heads with the largest effects, and those that do one thing most."""
+
     def telling(row: JsonObject) -> float:
-        if "zeroed" in row:
-            return abs(float(row["zeroed"]))
         return max(float(row[measure] or 0.0) for measure in KINDS if measure != "first")
 
-    return [row["head"] for row in sorted(rows, key=telling, reverse=True)[:_HEADS]]
+    by_kind = sorted(rows, key=telling, reverse=True)
+    by_effect = sorted(rows, key=lambda row: -abs(row.get("zeroed", 0.0)))
+    first = by_effect[: _HEADS * 2 // 3] if "zeroed" in rows[0] else []
+    named = [row["head"] for row in first + by_kind]
+    return list(dict.fromkeys(named))[:_HEADS]
 
 
 def _maps(census: Census, rows: Sequence[JsonObject]) -> Maps:
@@ -95,19 +101,29 @@ def _maps(census: Census, rows: Sequence[JsonObject]) -> Maps:
         high = max(abs(row[name] or 0.0) for row in rows) or 1.0
         low = -high if any((row[name] or 0.0) < 0 for row in rows) else 0.0
         choices.append(MapChoice(label=name, note=note, maps=[map_of(table, low, high)]))
-    return Maps(title="What heads do", caption="Means over all tokens.", choices=choices)
+    return Maps(
+        title="What heads do", caption="Means over the queries where defined.", choices=choices
+    )
 
 
 def _effects(census: Census) -> Maps:
-    """Draw the effects of each control."""
+    """Draw the effects of each control, in a unit in which they can be read."""
     tables, metric = census.effect_tables(), census.effects[0]["metric"]
-    high = max(abs(row["effect"]) for row in census.effects) or 1.0
+    largest = max(abs(row["effect"]) for row in census.effects) or 1.0
+    unit = 10.0 ** min(0, math.floor(math.log10(largest)))
+    high = largest / unit
     low = -high if any(row["effect"] < 0 for row in census.effects) else 0.0
-    maps = [map_of(table, low, high) for table in tables]
+    maps = []
+    for table in tables:
+        cells = [[value / unit for value in row] for row in table.values]
+        maps.append(map_of(table._replace(values=cells), low, high))
+    scale = f" Numbers are in units of {unit:g}." if unit != 1.0 else ""
+    caution = f" Caution: {census.caution}" if census.caution else ""
+    metric_words = METRICS[metric]
     return Maps(
         title="Whether they matter",
-        caption=f"{_METRICS.get(metric, metric)}, where the head's output is zero (zeroed) or its "
-        "weights are equal on all keys (uniform).",
+        caption=f"{metric_words[:1].upper()}{metric_words[1:]} where the head's output is zero "
+        f"(zeroed) or its weights are equal on all keys (uniform).{scale}{caution}",
         choices=[MapChoice(label="effects", note="", maps=maps)],
     )
 
@@ -115,7 +131,11 @@ def _effects(census: Census) -> Maps:
 def _table(census: Census, rows: Sequence[JsonObject]) -> Table:
     columns = ["head", "kind", *_COLUMNS]
     controls = list(dict.fromkeys(row["control"] for row in census.effects))
-    caption = "Means over all tokens where a measure is defined."
+    caption = (
+        "Means over the queries where a measure is defined: first at those after the first "
+        "token, duplicate and induction at tokens that occurred before. A kind is named where its "
+        f"mean is {MOST} or more."
+    )
     if census.repeats:
         columns.append("induction on repeats")
         caption += " On repeats: where random tokens come twice."
@@ -125,7 +145,7 @@ def _table(census: Census, rows: Sequence[JsonObject]) -> Table:
     elif controls:
         caption += " Effects with their intervals."
     cells = []
-    for row in rows:
+    for row in sorted(rows, key=lambda row: -abs(row.get("zeroed", 0.0))):
         line = [row["head"], row["kind"], *(_short(row[measure]) for measure in _COLUMNS)]
         if census.repeats:
             line.append(_short(row["induction_on_repeats"]))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.core.store import LOCK, locked, make_folder, write_bytes, write_json
+from attnlab.core.store import LOCK, JsonObject, locked, make_folder, write_bytes, write_json
 from attnlab.edits.effects.census_effects import head_effects
 from attnlab.edits.effects.sweep import USUAL, SweepOptions
 from attnlab.errors import AttnlabError, WrongUsage, is_integer
@@ -99,13 +99,14 @@ def add_effects(
         how: see `head_effects`.
     """
     chosen = chosen_heads(model, parts_of(model), list(result.heads))
-    rows = head_effects(model, result.sample(texts), chosen, seed=seed, how=how)
+    rows, result.caution = head_effects(model, result.sample(texts), chosen, seed=seed, how=how)
     result.effects = [row for row in rows if row["head"] in result.heads]
     result.repeats = dict(zip(result.heads, _on_repeats(model, chosen, result, seed), strict=True))
     if out is not None:
         folder = CensusFolder(Path(out))
         with locked(folder.path):
-            content = {"rows": result.effects, "repeats": result.repeats}
+            content: JsonObject = {"rows": result.effects, "repeats": result.repeats}
+            content["caution"] = result.caution
             write_json(folder.path / "effects.json", content)
 
 

@@ -91,6 +91,21 @@ _PADDING = ("src_key_padding_mask", "key_padding_mask")
 """Arguments by which modules of plain torch take padding: True where it is."""
 
 
+_ELSEWHERE = {
+    "run_with_cache": "attnlab.record(model, text)",
+    "run_with_hooks": "attnlab.edit(model, edit)",
+    "add_hook": "attnlab.edit(model, edit)",
+    "reset_hooks": "the end of `with attnlab.edit(model, edit):`",
+    "trace": "attnlab.record(model, text), or attnlab.edit(model, edit)",
+    "to_tokens": "model.inputs(text)",
+    "to_str_tokens": "attnlab.record(model, text).tokens(site)",
+    "generate": "attnlab.ask(model, text)",
+    "blocks": "model.layers",
+    "cfg": "model.foreign.config",
+} | dict.fromkeys(("W_Q", "W_K", "W_V", "W_O", "OV", "QK"), "attnlab.circuits(model)")
+"""What models of other libraries have, and what it is here."""
+
+
 class Pretrained(ForeignModel):
     """A foreign model and its hook points. `foreign` is the model itself, untouched.
 
@@ -135,6 +150,14 @@ class Pretrained(ForeignModel):
         self._foreign_hooks: ForeignHooks | None = None
         takes = inspect.signature(foreign.forward).parameters
         self._takes = {name: parameter.kind for name, parameter in takes.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError as error:
+            if name not in _ELSEWHERE:
+                raise
+            raise AttributeError(f"{error}; here it is {_ELSEWHERE[name]}.") from None
 
     def forward(self, *inputs: Tensor, real: Tensor | None = None, **options: Any) -> Tensor:
         """Run the foreign model.

@@ -13,7 +13,7 @@ from attnlab import seeds
 from attnlab.core.store import JsonObject
 from attnlab.edits.effects.controls import Control, pattern_effects
 from attnlab.edits.effects.metrics import IGNORED, Metric
-from attnlab.edits.effects.significance import assess
+from attnlab.edits.effects.significance import assess, enough
 from attnlab.edits.effects.sweep import USUAL, SweepOptions
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_name
@@ -26,6 +26,7 @@ from attnlab.pretrained.model import Pretrained
 USUAL_CONTROLS: tuple[Control, ...] = ("zeroed", "uniform")
 _MASKED = 0.15  # of the tokens, which a model that fills blanks has to fill
 _FEWEST = 2  # tokens of a text
+_REPLICATES, _DRAWS, _FEW, _ALPHA = 2000, 10_000, 10, 0.05
 _SIGNED = "loss"
 """The metric whose change can go both ways, so that its mean can be tested against none."""
 
@@ -51,14 +52,14 @@ def head_effects(
     controls: Sequence[Control] = USUAL_CONTROLS,
     seed: int = 0,
     how: SweepOptions = USUAL,
-) -> list[JsonObject]:
+) -> tuple[list[JsonObject], str]:
     """Measure the effect of every head of some attentions on the same texts.
 
     The metric is the loss of the next tokens, or of masked ones (15 %, drawn by lot) where a model
     fills blanks; the divergence of its answer where it classifies; and 1 less the cosine to what
     its vectors were where it has no logits. Only a change of the loss can be none in the mean, so
     only there are p values; they are corrected for all heads and controls together (Benjamini and
-    Hochberg 1995).
+    Hochberg 1995). Intervals of the others are a bootstrap over texts.
 
     Args:
         model: any model with sites; in an encoder–decoder, the encoder.
@@ -70,7 +71,8 @@ def head_effects(
 
     Returns:
         A row for each head and control: head, control, metric, effect (mean change), low and high
-        (95 %), p, p_corrected and matters (p_corrected ≤ 0.05); None where it is not tested.
+        (95 %), p, p_corrected and matters (p_corrected ≤ 0.05); None where it is not tested. And
+        what so few texts cannot show, "" if nothing.
 
     Raises:
         WrongUsage: fewer than two different texts.
@@ -90,18 +92,47 @@ def head_effects(
         for place in measured.heads:
             names += [(head_name(place.path, place.head or 0), control) for control in controls]
         effects.append(measured.effects.flatten(0, 1))
-    tested = assess(torch.cat(effects), correction="bh", seed=seed)
+    values = torch.cat(effects)
+    draws = max(_DRAWS, 2 * enough(_ALPHA, len(values), correction="bh")[1])
+    tested = assess(values, correction="bh", draws=draws, seed=seed)
+    low, high = tested.low, tested.high
+    if not passages.is_signed:
+        low, high = _bootstrap(values, seed)
     rows = []
     for index, (head, control) in enumerate(names):
         row: JsonObject = {"head": head, "control": control, "metric": passages.metric.measure}
         row["effect"] = float(tested.mean[index])
-        row["low"], row["high"] = float(tested.low[index]), float(tested.high[index])
+        row["low"], row["high"] = float(low[index]), float(high[index])
         corrected = float(tested.p_corrected[index])
         row["p"] = float(tested.p[index]) if passages.is_signed else None
         row["p_corrected"] = corrected if passages.is_signed else None
-        row["matters"] = corrected <= 0.05 if passages.is_signed else None
+        row["matters"] = corrected <= _ALPHA if passages.is_signed else None
         rows.append(row)
-    return rows
+    return rows, _caution(values, is_signed=passages.is_signed)
+
+
+def _bootstrap(values: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the ends of the 95 % intervals of means over texts: (effect, text) -> (effect,)."""
+    draw, number = seeds.generator(seed, "census", "bootstrap"), values.shape[1]
+    chosen = torch.randint(number, (_REPLICATES, number), generator=draw)
+    times = torch.nn.functional.one_hot(chosen, number).sum(1).to(values)
+    means = values @ times.T / number
+    low, high = means.quantile(torch.tensor([0.025, 0.975]).to(values), dim=1)
+    return low, high
+
+
+def _caution(values: Tensor, *, is_signed: bool) -> str:
+    """Say what effects on so few texts cannot show."""
+    tests, texts = values.shape
+    least, _ = enough(_ALPHA, tests, correction="bh")
+    if is_signed and texts < least:
+        return (
+            f"{texts} texts cannot show that a single head matters among {tests} tests; it takes "
+            f"{least}."
+        )
+    if texts < _FEW:
+        return f"effects on {texts} texts are rough, and so is their order; take {_FEW} or more."
+    return ""
 
 
 def _passages(model: nn.Module, texts: Sequence[Sequence[int]], seed: int) -> Passages:

@@ -90,7 +90,7 @@ def count_heads(
         "shards": [list(_checked_shard(shard))],
         "blocks": {},
         "in_all": None,
-        "counts": Counter(),
+        "counts": Counter({"texts read": 0, "tokens read": 0}),
         "texts": {},
         "names": {},
     }

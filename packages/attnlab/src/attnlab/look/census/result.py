@@ -30,7 +30,8 @@ KINDS = {
     "first": "rests on the first token",
 }
 """What a head that has most of its weight there does, in words, the most telling first."""
-_MOST = 0.5  # the mean weight that makes a kind
+MOST = 0.5
+"""The mean weight that makes a kind."""
 
 
 @displayed
@@ -40,7 +41,8 @@ class Census:
     model · heads: their names, LAYER.HEAD · counts: of rows, texts and tokens · missing: blocks of
     256 rows of the corpus that were not read, by number; None while the end of the corpus is not
     known · effects: a row for each head and control, and repeats: by head, the weight on what
-    followed the same token where random tokens come twice; both empty unless they were measured.
+    followed the same token where random tokens come twice; both empty unless they were measured ·
+    caution: what the effects cannot show, and what to do about it; empty if nothing.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Census:
         self.counts: dict[str, int] = dict(state["counts"])
         self.effects: list[JsonObject] = list((measured or {}).get("rows", ()))
         self.repeats: dict[str, float] = dict((measured or {}).get("repeats", {}))
+        self.caution = str((measured or {}).get("caution", ""))
         self.missing: list[int] | None = None
         if state["in_all"] is not None:
             read = set(map(int, state["blocks"]))
@@ -61,8 +64,10 @@ class Census:
 
     def table(self) -> list[JsonObject]:
         """Return a row for each head: its kind in words, and of each measure the mean over tokens
-        with its 95 % interval (bootstrap over texts); None where it is undefined. With effects,
-        those of each control with intervals and corrected p.
+        with its 95 % interval (bootstrap over texts), and the number of queries where it is
+        defined; None where it is nowhere. `first` is defined at queries after the first token,
+        `duplicate` and `induction` at tokens that occurred before. With effects, those of each
+        control with intervals and corrected p.
         """
         means = self._sketch.sums / self._sketch.counts  # NaN where nothing was measured
         ends = torch.tensor([0.025, 0.975]).double()
@@ -72,6 +77,7 @@ class Census:
             row: JsonObject = {"head": head, "kind": self._kind(means[:, index, 0])}
             for place, measure in enumerate(COUNTED):
                 row[measure] = _number(means[place, index, 0])
+                row[f"{measure}_count"] = int(self._sketch.counts[place, index, 0])
                 row[f"{measure}_low"] = _number(low[place, index])
                 row[f"{measure}_high"] = _number(high[place, index])
             if self.repeats:
@@ -215,7 +221,7 @@ class Census:
 
     def _kind(self, means: Tensor) -> str:
         for measure, words in KINDS.items():
-            if float(means[COUNTED.index(measure)]) >= _MOST:
+            if float(means[COUNTED.index(measure)]) >= MOST:
                 return words
         return ""
 
