@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-MODELS = dict.fromkeys(("real-census", "real-search"), "minilm") | dict.fromkeys(
+MODELS = dict.fromkeys(("real-search", "real-census"), "minilm") | dict.fromkeys(
     ("real-cut", "real-long", "real-look", "real-patch", "real-why"), "smollm2"
 )
 """The model that a notebook opens, as `examples/small_models.py` names it."""

@@ -12,7 +12,7 @@ from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.registry import find
 from attnlab.experiments.resumption import resume
-from attnlab.experiments.sweeps import runner, unit
+from attnlab.experiments.sweeps import runner
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
 from attnlab.experiments.sweeps.cells import make_cell
 from attnlab.experiments.sweeps.executors import Engine
@@ -195,7 +195,7 @@ class Failing(Engine):
             if part.fields[0]["rank"] in self._ranks:
                 yield Failure(part.number, CouldNotRun("too little memory."))
             else:
-                yield unit.compute(part)
+                yield part.compute()
 
 
 def test_a_trial_that_cannot_be_trained_keeps_the_others_from_nothing(monkeypatch, tmp_path):
