@@ -162,7 +162,7 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
 
 def _cells(book: "Gradebook", row: "Row") -> list[str]:
     """Return a student's name, points and notes; a ? marks points that no gradebook gets yet."""
-    from attnlab_course.grading.submissions import inert
+    from attnlab_course.grading.file_names import inert
 
     notes = [*row.private, *row.submission.problems]
     notes += [f"{state}: {count}" for state, count in _states([row]).items()]

@@ -45,8 +45,8 @@ def grade_send(
         raise CouldNotRun(
             f"sending grades needs {error.name}: pip install 'attnlab-course[lti]'"
         ) from None
+    from attnlab_course.grading.file_names import inert
     from attnlab_course.grading.passback import match_users, read_results, send_scores
-    from attnlab_course.grading.submissions import inert
 
     settings = read_platform(platform)
     results = read_results(grades)

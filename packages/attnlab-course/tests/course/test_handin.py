@@ -15,14 +15,10 @@ from attnlab.errors import CouldNotRun
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import starter_cells, starter_notebook, starter_program
 from attnlab_course.grading import submissions
+from attnlab_course.grading.file_names import exercise_of, student_of
 from attnlab_course.grading.gradebook import read_course
 from attnlab_course.grading.submission_files import MOST_DEPTH, MOST_FILES, MOST_OF_FILE, read_files
-from attnlab_course.grading.submissions import (
-    entries_passed_over,
-    exercise_of,
-    read_class,
-    student_of,
-)
+from attnlab_course.grading.submissions import entries_passed_over, read_class
 
 from .classroom import GOOD, SQUARE, exercises_in, handed_in, zip_of
 

@@ -35,7 +35,8 @@ from attnlab.errors import CouldNotRun
 from attnlab_course.cases import Questions, draw_questions
 from attnlab_course.exercise import CourseExercise, Failure
 from attnlab_course.grading.bans import banned_names
-from attnlab_course.grading.submissions import Answer, Submission, inert
+from attnlab_course.grading.file_names import inert
+from attnlab_course.grading.submissions import Answer, Submission
 from attnlab_course.judge import Outcome, judge
 from attnlab_course.sandbox.replies import CaseAnswer, Reply
 from attnlab_course.sandbox.worker import Worker

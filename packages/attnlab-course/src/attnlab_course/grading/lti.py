@@ -21,7 +21,7 @@ import requests
 
 from attnlab.core.store import refusing_damage
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab_course.grading.submissions import inert
+from attnlab_course.grading.file_names import inert
 
 T = TypeVar("T")
 Body = dict[str, Any]

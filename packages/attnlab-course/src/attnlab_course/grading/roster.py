@@ -10,8 +10,9 @@ from operator import itemgetter
 from pathlib import Path
 
 from attnlab.errors import WrongUsage, did_you_mean
+from attnlab_course.grading.file_names import inert
 from attnlab_course.grading.sheets import read_table
-from attnlab_course.grading.submissions import Submission, inert
+from attnlab_course.grading.submissions import Submission
 from attnlab_course.submit import file_label
 
 ROSTER = (

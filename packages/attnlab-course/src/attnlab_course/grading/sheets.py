@@ -15,7 +15,7 @@ from typing import Self
 
 from attnlab.core.store import write_text
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab_course.grading.submissions import inert
+from attnlab_course.grading.file_names import inert
 from attnlab_course.submit import file_label
 
 _FORMULA = re.compile(r"(^|[;,|])(\s*)(?=[=+\-@＝＋－＠])")

@@ -9,20 +9,27 @@ and the others are read.
 import ast
 import hashlib
 import json
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-from attnlab.display import harmless
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab_course.cases import draw_questions
 from attnlab_course.cells import parse_program
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.grading.homework_log import HOMEWORK_LOG, answers_of_log, is_homework_log
+from attnlab_course.grading.file_names import (
+    ENDINGS,
+    MOST_NAME,
+    before_exercise,
+    ending_of,
+    exercise_of,
+    inert,
+    number_in,
+    student_of,
+)
+from attnlab_course.grading.homework_log import answers_of_log, is_homework_log
 from attnlab_course.grading.nbgrader import code_cells, marked_in, named_in
 from attnlab_course.grading.record import answers_of_record
 from attnlab_course.grading.submission_files import read_files
@@ -31,15 +38,8 @@ from attnlab_course.sandbox.runner import Json, encode
 from attnlab_course.submit import text_answer
 from attnlab_course.workspace import FORM, LOG, is_untouched, read_events
 
-_ENDINGS = (".py", ".ipynb", ".json", ".txt")  # the first that answers an exercise is taken
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # of odd JSON
 _MOST_TOLD = 20
-_MOST_NAME = 80
-_NUMBERED = r"(?:[ _-]*\(?\d+\)?)?"  # as browsers and course systems number equal names
-_OF_COURSE_SYSTEMS = (
-    re.compile(r"(?P<student>.+)_assignsubmission_\w+?_?$"),  # Moodle
-    re.compile(r"(?P<student>[^_]+(?:_LATE)?_\d+)_\d+_.*"),  # Canvas
-)
 
 
 @dataclass(frozen=True)
@@ -120,77 +120,11 @@ def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Su
     return [submissions[name] for name in sorted(submissions)]
 
 
-def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
-    """Return a student's name as the course system wrote it into the name of a submission."""
-    whole = unicodedata.normalize("NFC", path.name)  # some systems take accents apart
-    path = path.with_name(whole)
-    name = path.name
-    if path.suffix.lower() in (".zip", *_ENDINGS):
-        name = re.sub(r" ?\(\d+\)$", "", path.stem)  # as browsers number a second download
-    for pattern in _OF_COURSE_SYSTEMS:
-        match = pattern.fullmatch(name)
-        if match:
-            return inert(match["student"], _MOST_NAME)
-    is_file = path.suffix.lower() in _ENDINGS
-    before = _before_exercise(name, exercises, loosely=is_file)
-    return inert(before or path.parent.name, _MOST_NAME)
-
-
-def _before_exercise(
-    name: str, exercises: Mapping[str, CourseExercise], *, loosely: bool = False
-) -> str:
-    """Return what stands before an exercise's name; all of it where it has none."""
-    ending = exercise_of(name, exercises, loosely=loosely) or exercise_of(name, (HOMEWORK_LOG,))
-    if ending is None:
-        return name
-    for is_loose in (False, True):
-        match = _with_exercise(ending, name, loosely=is_loose)
-        if match:
-            return match["before"].rstrip(" _.-")
-    return name
-
-
-def exercise_of(stem: str, exercises: Iterable[str], *, loosely: bool = False) -> str | None:
-    """Return the exercise whose name a file's name ends with, the longest.
-
-    Args:
-        stem: the file's name without its ending.
-        exercises: their names.
-        loosely: where none fits as it is, also in another case and before " (anything)".
-    """
-    known = list(exercises)
-    for is_loose in (False, True)[: 1 + loosely]:
-        fitting = [name for name in known if _with_exercise(name, stem, loosely=is_loose)]
-        if fitting:
-            return max(fitting, key=len)
-    return None
-
-
-def _with_exercise(exercise: str, stem: str, *, loosely: bool) -> re.Match[str] | None:
-    """Match a file's name with what stands before an exercise's name, that, and a number."""
-    pattern, flags = rf"(?P<before>(?:.*[ _.-])?){re.escape(exercise)}{_NUMBERED}", re.DOTALL
-    if loosely:
-        pattern, flags = rf"{pattern}(?:[ _-]*\([^()]*\))?", re.DOTALL | re.IGNORECASE
-    return re.fullmatch(pattern, stem, flags)
-
-
-def inert(text: str, most: int = 200) -> str:
-    """Return a student's text as one short line without control characters.
-
-    >>> inert("a\\x1b[31m\\nb")
-    'a␛[31m b'
-    """
-    line = harmless(" ".join(text.split())).replace("\n", " ").replace("\t", " ")
-    if len(line) > most:
-        return line[: most - 1] + "…"
-    return line
-
-
 def entries_passed_over(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[str]:
     """Return the names in a folder of submissions that are none, such as a PDF or a read-me."""
     inside = _inside(folder) or []
     submissions = set(_submissions_of(inside, exercises))
-    return [inert(path.name, _MOST_NAME) for path in inside if path not in submissions]
+    return [inert(path.name, MOST_NAME) for path in inside if path not in submissions]
 
 
 def _submissions_of(inside: Iterable[Path], exercises: Mapping[str, CourseExercise]) -> list[Path]:
@@ -218,7 +152,7 @@ def _inside(folder: Path) -> list[Path] | None:
 
 
 def _may_be_submission(path: Path) -> bool:
-    return _ending(path.name) in (".zip", *_ENDINGS) or path.is_dir() or path.is_symlink()
+    return ending_of(path.name) in (".zip", *ENDINGS) or path.is_dir() or path.is_symlink()
 
 
 def read_into(
@@ -237,11 +171,11 @@ def read_into(
         is_of_class: it lies among the submissions of a class, whose folder bears no student's name.
     """
     student = student_of(path, exercises)
-    loosely = path.suffix.lower() in _ENDINGS
-    before = _before_exercise(path.stem, exercises, loosely=loosely)
+    loosely = path.suffix.lower() in ENDINGS
+    before = before_exercise(path.stem, exercises, loosely=loosely)
     is_nameless = is_of_class and path.is_file() and not before
     if is_nameless:
-        student = inert(path.stem, _MOST_NAME)
+        student = inert(path.stem, MOST_NAME)
     try:
         files, problems = read_files(path)
         parts = _by_student(student, files, exercises)
@@ -262,7 +196,7 @@ def read_into(
             _Reader(submission, part, exercises).read()
         except Exception as error:  # as above
             submission.tell(_unreadable(error))
-        submission.entries = dict.fromkeys(submission.answers, inert(path.name, _MOST_NAME))
+        submission.entries = dict.fromkeys(submission.answers, inert(path.name, MOST_NAME))
         if not submission.answers:
             submission.tell("it holds no answer to an exercise of the course")
         submissions[name] = _joined(submissions.get(name), submission)
@@ -285,7 +219,7 @@ def _joined(first: Submission | None, second: Submission) -> Submission:
         kept, kept_entry = later.answers.get(name, answer), later.entries.get(name, entry)
         rule = "the time in it is later"
         if not has_times:
-            numbers = _number_in(kept_entry), _number_in(entry)
+            numbers = number_in(kept_entry), number_in(entry)
             is_higher = numbers[1] > numbers[0]
             if is_higher:
                 kept, kept_entry, answer, entry = answer, entry, kept, kept_entry
@@ -303,12 +237,6 @@ def _joined(first: Submission | None, second: Submission) -> Submission:
     )
 
 
-def _number_in(entry: str) -> int:
-    """Return the number that a browser or course system appended to a file's name; 0 without."""
-    match = re.search(r"[ _-]\(?(\d{1,4})\)?$", PurePosixPath(entry).stem)
-    return int(match[1]) if match else 0
-
-
 def _unreadable(error: Exception) -> str:
     return f"it could not be read further: {type(error).__name__}: {error}"
 
@@ -322,7 +250,7 @@ def _by_student(
     """
     owners = {}
     for name, content in files.items():
-        if _ending(name) == ".json" and _is_homework_log(content):
+        if ending_of(name) == ".json" and _is_homework_log(content):
             owners[name] = student_of(Path(student, name), exercises)
     if len({*owners.values()}) < 2 or "manifest.json" in (
         PurePosixPath(name).name for name in files
@@ -360,7 +288,7 @@ class _Reader:
             self._read_log(first.removesuffix("manifest.json"))
             if self._read_manifest(first):
                 return
-        known = [name for name in self.files if _ending(name) in _ENDINGS]
+        known = [name for name in self.files if ending_of(name) in ENDINGS]
         for file in sorted(known, key=self._rank):
             try:
                 self._read_loose(file)
@@ -370,7 +298,7 @@ class _Reader:
     def _rank(self, file: str) -> tuple[bool, int, str]:
         """Order files: those first that are named after an exercise as it is, programs first."""
         is_named = exercise_of(PurePosixPath(file).stem, self.exercises) is not None
-        return not is_named, _ENDINGS.index(_ending(file)), file
+        return not is_named, ENDINGS.index(ending_of(file)), file
 
     def _read_manifest(self, name: str) -> bool:
         """Read what a manifest lists; say whether it is one."""
@@ -382,7 +310,7 @@ class _Reader:
         if not is_ours:
             self.submission.tell(f"manifest.json is not of the form {FORM!r}; its files were read")
             return False
-        self.submission.label = inert(str(manifest.get("student", "")), _MOST_NAME)
+        self.submission.label = inert(str(manifest.get("student", "")), MOST_NAME)
         self.submission.created = inert(str(manifest.get("created", "")), 40)
         for exercise, entry in manifest["exercises"].items():
             self._read_entry(name.removesuffix("manifest.json"), exercise, entry)
@@ -417,9 +345,9 @@ class _Reader:
             if exercise_of(path.stem, self.exercises) is None:
                 self.submission.tell(f"{file} was read as {exercise}{path.suffix.lower()}")
             self._take(exercise, file)
-        elif _ending(file) == ".ipynb":
+        elif ending_of(file) == ".ipynb":
             self._read_notebook(file)
-        elif _ending(file) == ".json" and path.name != "manifest.json":
+        elif ending_of(file) == ".json" and path.name != "manifest.json":
             self._read_record(file)
         elif path.name != "manifest.json":
             self.submission.tell(f"{file} was passed over: its name is not that of an exercise")
@@ -479,7 +407,7 @@ class _Reader:
 
     def _answer(self, exercise: str, file: str) -> Answer | None:
         kind = self.exercises[exercise].parts.kind
-        ending = _ending(file)
+        ending = ending_of(file)
         source = self._text(file)
         if ending == ".json":
             answer = Answer(exercise, file, data=json.loads(source)["weights"])
@@ -513,10 +441,6 @@ class _Reader:
             return self.files[file].decode("utf-8-sig")
         except UnicodeError:
             raise WrongUsage("it is no text in UTF-8") from None
-
-
-def _ending(name: str) -> str:
-    return PurePosixPath(name).suffix.lower()
 
 
 @cache
