@@ -295,6 +295,9 @@ REACHED = {
         "import math\nmath.mine = torch.softmax\ndef softmax(x): return math.mine(x, -1)"
     ),
     "setattr": "import math\nsetattr(math, 'm', torch.softmax)\ndef softmax(x): return math.m(x)",
+    "a module's names": (
+        "import math\nmath.__dict__.update(m=torch.softmax)\ndef softmax(x): return math.m(x, -1)"
+    ),
     "its code": "def softmax(x): pass\nsoftmax.__code__ = torch.softmax.__code__",
     "globals": f"{MINE}\nglobals()['softmax'] = torch.softmax",
     "exec beside": f"{MINE}\nexec('softmax = torch.soft' + 'max')",

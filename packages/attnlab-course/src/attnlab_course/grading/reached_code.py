@@ -146,6 +146,8 @@ def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 def _note_changes(node: ast.AST, statement: _Statement) -> None:
     """Note whose attributes or parts a node sets, whose methods it calls, what it names anew."""
     match node:
+        case ast.Attribute(_, "__dict__" | "__globals__" | "f_globals"):  # whatever is in it
+            statement.written.add(_ANYTHING)
         case ast.Attribute(value, _, ast.Store()) | ast.Subscript(value, _, ast.Store()):
             statement.written.add(_root(value))
         case ast.Call(ast.Name(setter) | ast.Attribute(_, setter), [first, *_]) if (
