@@ -111,7 +111,7 @@ def _effects(census: Census) -> Maps:
     tables, metric = census.effect_tables(), census.effects[0]["metric"]
     largest = max(abs(row["effect"]) for row in census.effects) or 1.0
     unit = 10.0 ** min(0, math.floor(math.log10(largest)))
-    high = largest / unit
+    high = math.ceil(100.0 * largest / unit) / 100.0  # as the cells show it
     low = -high if any(row["effect"] < 0 for row in census.effects) else 0.0
     maps = []
     for table in tables:
