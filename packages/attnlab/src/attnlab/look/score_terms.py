@@ -129,7 +129,7 @@ class ScoreTerms:
                 rows.append((size, part, "·", "the key's whole stream"))
             for size, part in _top_sums(self.key_parts, self.of_key):
                 rows.append((size, "the query's whole stream", "·", part))
-            rows.append(("", "Of these sums, the largest pairs, which add up to the score", "", ""))
+            rows.append(("", "pairs, which add up:", "", ""))
         pairs = self.top()
         for query_part, key_part, term in pairs:
             rows.append((f"{term:+.3f}", query_part, "·", key_part))
