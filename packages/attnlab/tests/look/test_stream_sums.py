@@ -43,9 +43,8 @@ def test_the_stream_of_every_family_adds_up(name):
 
 @pytest.mark.parametrize("name", _NO_SUM)
 def test_blocks_that_are_no_sums_are_refused(name):
-    if name in FAMILIES:
-        with pytest.raises(CouldNotRun, match="not the sum"):
-            stream_sums(attach(FAMILIES[name].build()))
+    with pytest.raises(CouldNotRun, match="not the sum"):
+        stream_sums(attach(FAMILIES[name].build()))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """attnlab census: what every head of a model does over a corpus, and whether it matters."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,22 +18,19 @@ from attnlab.cli.options import (
     WholeNumber,
 )
 from attnlab.cli.output_folder import show_page
-from attnlab.cli.progress import progress
+from attnlab.cli.progress import corpus_lines, progress
 from attnlab.cli.prompts import is_pretrained, open_model, require_tokenizer
 from attnlab.cli.terminal import print_json, say, show_table
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
     from attnlab.look.census import Census
-    from attnlab.look.corpus import Progress
-    from attnlab.train.observer import Observer
 
 census = App(
     name="census", help="Count what every head of a pretrained model does over many texts."
 )
 
 _MAX_HEADS = 12  # that are printed
-_SECONDS = 10.0  # between two lines of progress
 
 
 @census.default
@@ -102,7 +97,7 @@ def count(
                 effects=effects,
                 shard=share,
                 out=out,
-                progress=_progress_lines(observer),
+                progress=corpus_lines(observer),
             )
         else:
             if out is None or shard is not None:
@@ -171,20 +166,6 @@ def _check_folder(out: Path | None, resume: bool) -> None:
         raise WrongUsage(
             f"{out} holds a census already: resume it with --resume, or choose another folder."
         )
-
-
-def _progress_lines(observer: "Observer | None") -> "Callable[[Progress], None]":
-    """Return a function that prints the progress now and then."""
-    printed_at = time.monotonic()
-
-    def show(progress: "Progress") -> None:
-        nonlocal printed_at
-        if observer is not None and time.monotonic() - printed_at > _SECONDS:
-            printed_at = time.monotonic()
-            read = f"{progress.texts:,} texts, {progress.tokens:,} tokens"
-            observer.tell(f"{read}, {progress.rate:,.0f} a second")
-
-    return show
 
 
 def _show(result: "Census", out: Path | None, *, as_json: bool) -> int:

@@ -15,9 +15,11 @@ from attnlab.cli.terminal import errors, one_line
 from attnlab.progress import figures_text
 
 if TYPE_CHECKING:
+    from attnlab.look.corpus import Progress as CorpusProgress
     from attnlab.train.observer import Observer
 
 _LINE_SECONDS = 30.0  # between two lines on the same phase, without a terminal
+_BETWEEN = 10.0  # seconds between two lines on texts read
 
 
 @contextmanager
@@ -205,3 +207,17 @@ def _clock(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes}:{rest:02}"
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def corpus_lines(observer: "Observer | None") -> "Callable[[CorpusProgress], None]":
+    """Return a function that prints the progress now and then."""
+    printed_at = time.monotonic()
+
+    def show(far: "CorpusProgress") -> None:
+        nonlocal printed_at
+        if observer is not None and time.monotonic() - printed_at > _BETWEEN:
+            printed_at = time.monotonic()
+            read = f"{far.texts:,} texts, {far.tokens:,} tokens"
+            observer.tell(f"{read}, {far.rate:,.0f} a second")
+
+    return show

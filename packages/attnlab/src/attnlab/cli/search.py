@@ -1,24 +1,20 @@
 """attnlab search: where in many texts a head does something."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnlab.cli.failures import writing_to
 from attnlab.cli.options import AsJson, OptionalWholeNumber, Strings, Switch, WholeNumber
 from attnlab.cli.output_folder import show_page
-from attnlab.cli.progress import progress
+from attnlab.cli.progress import corpus_lines, progress
 from attnlab.cli.prompts import is_pretrained, open_model, require_tokenizer
 from attnlab.cli.terminal import print_json, say, show_table
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
-    from attnlab.look.corpus import CorpusSearch, Example, Progress
-    from attnlab.train.observer import Observer
+    from attnlab.look.corpus import CorpusSearch, Example
 
 _MAX_HEADS, _MAX_EXAMPLES = 10, 5  # that are printed
-_SECONDS = 10.0  # between two lines of progress
 
 
 def search(
@@ -86,7 +82,7 @@ def search(
             out=out,
             top=top,
             lowest=lowest,
-            progress=_progress_lines(observer),
+            progress=corpus_lines(observer),
         )
     if out is not None:
         write_corpus_page(result, out / "page.html", heads=list(result.heads) if head else None)
@@ -121,20 +117,6 @@ def _check_options(model: str, measure: str, out: Path | None, resume: bool) -> 
         raise WrongUsage(
             f"{out} holds a search already: resume it with --resume, or choose another folder."
         )
-
-
-def _progress_lines(observer: "Observer | None") -> "Callable[[Progress], None]":
-    """Return a function that prints the progress now and then."""
-    printed_at = time.monotonic()
-
-    def show(progress: "Progress") -> None:
-        nonlocal printed_at
-        if observer is not None and time.monotonic() - printed_at > _SECONDS:
-            printed_at = time.monotonic()
-            read = f"{progress.texts:,} texts, {progress.tokens:,} tokens"
-            observer.tell(f"{read}, {progress.rate:,.0f} a second")
-
-    return show
 
 
 def _show(result: "CorpusSearch") -> None:
