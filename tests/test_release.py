@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -27,6 +29,15 @@ def tree(tmp_path):
 def test_all_files_say_one_version_and_it_is_the_tag_of_the_commit():
     assert len(version.versions()) == 6
     assert version.fault(version.versions(), version.tags_here()) == ""
+
+
+def test_make_dist_goes_on_where_the_version_is_right():
+    command = [sys.executable, "release/version.py"]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (
+        0,
+        set.union(*version.versions().values()).pop(),
+    )
 
 
 def test_a_version_is_written_everywhere_with_what_the_packages_ask_of_one_another(tree):
