@@ -77,6 +77,8 @@ def from_json(kind: Any, value: Any, where: str) -> Any:
 def _read_list(origin: Any, inner: tuple[Any, ...], value: Any, where: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
         raise _unexpected(where, "a list", value)
+    if inner == (float,):
+        inner = (Number,)  # JSON has no NaN
     if origin is tuple:
         if len(value) != len(inner):
             raise WrongUsage(f"{where}: expected {len(inner)} values, got {len(value)}")

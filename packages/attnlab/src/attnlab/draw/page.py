@@ -28,12 +28,12 @@ from attnlab.draw.sections import (
     Passage,
     ReportContent,
     Section,
-    ShownTrace,
     Table,
     Traces,
 )
 from attnlab.draw.wire import pack
 from attnlab.look.heads import head_at
+from attnlab.look.trace import Trace
 
 _DIGITS = 7
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -135,7 +135,7 @@ def _drawn_part(section: Section) -> Any:
     return _rounded(to_json(section), lambda value: float(f"{value:.{_DIGITS}g}"))
 
 
-def drawn_trace(trace: ShownTrace) -> JsonObject:
+def drawn_trace(trace: Trace) -> JsonObject:
     """Return a trace with its weights in the wire form, as `trace.js` draws it.
 
     `lengths` are the numbers of keys that are not masked.

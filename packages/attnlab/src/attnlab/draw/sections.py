@@ -7,8 +7,10 @@ written as `figures/NAME.png` and `.svg`.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import numpy as np
 
 from attnlab.core.store import JsonObject
 from attnlab.draw.claims import Claim
@@ -22,9 +24,7 @@ from attnlab.draw.json_form import from_json, to_json
 from attnlab.draw.section import Figured as Figured
 from attnlab.draw.section import Section as Section
 from attnlab.draw.section import check, check_equal, check_limit
-
-if TYPE_CHECKING:
-    from attnlab.look.trace import Trace
+from attnlab.look.trace import Trace
 
 _MAX_MAP_CELLS = 40_000
 _MAX_CELLS = 1_000_000
@@ -341,80 +341,32 @@ class Passages(Section):
     groups: Sequence[PassageGroup]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TraceStep:
-    """One choice: predicted from the query at `position`, it becomes the token after it."""
-
-    position: int
-    candidates: Texts
-    probabilities: Numbers
-    choice: str
-
-    def __post_init__(self) -> None:
-        check_equal(
-            self, "", "one probability per candidate", len(self.candidates), len(self.probabilities)
-        )
+def shown_trace(trace: Trace) -> Trace:
+    """Return a trace as a page shows it: steps with positions, cross-attention first, rounded."""
+    steps = [step for step in trace.steps if step.position is not None]
+    heads = []
+    for head in sorted(trace.attention, key=lambda head: head.key_tokens is None):
+        rows = [np.array(row, np.float64).round(6).tolist() for row in head.rows]
+        heads.append(replace(head, rows=rows))
+    return replace(trace, steps=steps, attention=heads)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TraceHead:
-    """The weights of one head: `rows[i]` are those of query i over keys 0, 1, …
-
-    Keys beyond the end of a row are masked. Only cross-attention has `key_tokens`.
-    """
-
-    site: str
-    head: int
-    rows: Sequence[Numbers]
-    key_tokens: Texts | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShownTrace:
-    """A generation, step by step; `tokens` is the final sequence."""
-
-    input: Texts
-    tokens: Texts
-    steps: Sequence[TraceStep]
-    attention: Sequence[TraceHead]
-
-    def __post_init__(self) -> None:
-        length = len(self.tokens)
-        for index, step in enumerate(self.steps):
-            problem = f"expected a token after it, below {length - 1}, got {step.position}"
-            check(self, step.position + 1 < length, f".steps[{index}].position", problem)
-        for index, head in enumerate(self.attention):
-            place, count = f".attention[{index}].rows", len(head.rows)
-            problem = f"expected at most {length} rows, one per token, got {count}"
-            check(self, count <= length, place, problem)
-            keys = length if head.key_tokens is None else len(head.key_tokens)
-            widest = max(map(len, head.rows), default=0)
-            problem = f"expected rows of at most {keys} keys, got {widest}"
-            check(self, widest <= keys, place, problem)
-
-    @classmethod
-    def of(cls, trace: "Trace") -> Self:
-        """Show a trace whose steps all have positions, cross-attention first; 6 decimals."""
-        steps = [
-            TraceStep(
-                position=step.position,
-                candidates=step.candidates,
-                probabilities=step.probabilities,
-                choice=step.choice,
-            )
-            for step in trace.steps
-            if step.position is not None
-        ]
-        heads = [
-            TraceHead(
-                site=head.site,
-                head=head.head,
-                rows=[[round(weight, 6) for weight in row] for row in head.rows],
-                key_tokens=head.key_tokens,
-            )
-            for head in sorted(trace.attention, key=lambda head: head.key_tokens is None)
-        ]
-        return cls(input=trace.input, tokens=trace.tokens, steps=steps, attention=heads)
+def _check_trace(section: "Traces", trace: Trace) -> None:
+    length = len(trace.tokens)
+    for index, step in enumerate(trace.steps):
+        place, chances = f".steps[{index}]", len(step.probabilities)
+        check_equal(section, place, "one probability per candidate", len(step.candidates), chances)
+        problem = f"expected a token after it, below {length - 1}, got {step.position}"
+        is_followed = step.position is not None and step.position + 1 < length
+        check(section, is_followed, f"{place}.position", problem)
+    for index, head in enumerate(trace.attention):
+        place, count = f".attention[{index}].rows", len(head.rows)
+        problem = f"expected at most {length} rows, one per token, got {count}"
+        check(section, count <= length, place, problem)
+        keys = length if head.key_tokens is None else len(head.key_tokens)
+        widest = max(map(len, head.rows), default=0)
+        problem = f"expected rows of at most {keys} keys, got {widest}"
+        check(section, widest <= keys, place, problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,8 +376,13 @@ class Traces(Figured):
     kind = "trace"
     look = "Step on, and watch where each head looks before the next token is picked."
     in_browser = True
-    traces: Sequence[ShownTrace]
+    traces: Sequence[Trace]
     figure_input: Texts | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for trace in self.traces:
+            _check_trace(self, trace)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from torch import nn
 from attnlab.core.sizes import count_numbers
 from attnlab.display import plural
 from attnlab.draw.page import render_page
-from attnlab.draw.sections import ReportContent, ShownTrace, Traces
+from attnlab.draw.sections import ReportContent, Traces, shown_trace
 from attnlab.draw.view.page import NOTEBOOK_BYTES, view_page
 from attnlab.errors import AttnlabError, WrongUsage, type_words
 from attnlab.experiments.model_loader import load
@@ -188,7 +188,7 @@ def _card_of(model: nn.Module, trace: Trace) -> ReportContent:
         title="An answer, step by step",
         caption="At each step the model looks back from the last token it knows, and chooses "
         "the next one.",
-        traces=[ShownTrace.of(trace)],
+        traces=[shown_trace(trace)],
     )
     return ReportContent(
         title=name or type(named).__name__, subtitle=subtitle, facts=[], sections=[section]

@@ -23,7 +23,7 @@ from attnlab.draw.attention.recordings import to_drawable
 from attnlab.draw.bundle import bundle
 from attnlab.draw.json_form import without_nan
 from attnlab.draw.page import drawn_trace
-from attnlab.draw.sections import ShownTrace
+from attnlab.draw.sections import shown_trace
 from attnlab.draw.view.maps import fit_maps
 from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, page_facts
 from attnlab.edits import Edit, edit, edits_from_json
@@ -169,7 +169,7 @@ def _drawn(trace: Trace) -> Any:
         return None
     if sum(len(row) for head in trace.attention for row in head.rows) > _MOST_WEIGHTS:
         trace = replace(trace, attention=())
-    return without_nan(drawn_trace(ShownTrace.of(trace)))
+    return without_nan(drawn_trace(shown_trace(trace)))
 
 
 def _pairs(before: Trace, after: Trace) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from attnlab.draw.corpus import corpus_report
 from attnlab.draw.long_text_report import document_report
 from attnlab.draw.number_tables import has_tables, tables_report
 from attnlab.draw.page import render_page
-from attnlab.draw.sections import ReportContent, ShownTrace, Traces
+from attnlab.draw.sections import ReportContent, Traces, shown_trace
 from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, show_page, view_page
 from attnlab.errors import WrongUsage, type_words
 from attnlab.experiments.live import asker_of, live_report
@@ -165,7 +165,7 @@ def _trace_report(trace: Trace) -> ReportContent:
         title="Step by step",
         caption="At each step the model looks back from the last token it knows, and chooses "
         "the next one.",
-        traces=[ShownTrace.of(trace)],
+        traces=[shown_trace(trace)],
     )
     subtitle = " ".join(trace.input)
     return ReportContent(title="Trace", subtitle=subtitle, facts=[], sections=[section])
@@ -184,6 +184,6 @@ def _patterns_of(trace: Trace) -> list[Pattern]:
             for query, row in enumerate(head.rows):
                 weights[number, query, : len(row)] = row
         is_causal = any(len(row) < len(keys) for row in heads[0].rows)
-        queries = trace.tokens[: len(heads[0].rows)]
-        texts.append(Pattern(site, weights, queries, keys, CAUSAL if is_causal else None))
+        queries = tuple(trace.tokens[: len(heads[0].rows)])
+        texts.append(Pattern(site, weights, queries, tuple(keys), CAUSAL if is_causal else None))
     return texts

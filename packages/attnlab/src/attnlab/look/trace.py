@@ -30,8 +30,8 @@ class Step:
     """
 
     position: int | None
-    candidates: tuple[str, ...]
-    probabilities: tuple[float, ...]
+    candidates: Sequence[str]
+    probabilities: Sequence[float]
     choice: str
     place: int | None = None
     expected: str | None = None
@@ -60,8 +60,8 @@ class HeadTrace:
 
     site: str
     head: int
-    rows: tuple[tuple[float, ...], ...]
-    key_tokens: tuple[str, ...] | None = None
+    rows: Sequence[Sequence[float]]
+    key_tokens: Sequence[str] | None = None
 
 
 @displayed
@@ -69,10 +69,10 @@ class HeadTrace:
 class Trace:
     """One generation, step by step; `note` is a remark on the names of its tokens."""
 
-    input: tuple[str, ...]
-    tokens: tuple[str, ...]
-    steps: tuple[Step, ...]
-    attention: tuple[HeadTrace, ...]
+    input: Sequence[str]
+    tokens: Sequence[str]
+    steps: Sequence[Step]
+    attention: Sequence[HeadTrace]
     note: str = ""
 
     @property

@@ -21,8 +21,8 @@ from attnlab.draw.attention import (
 )
 from attnlab.draw.attention.names import token_words
 from attnlab.errors import WrongUsage
+from attnlab.look.trace import HeadTrace, Step, Trace
 
-from ..documents import make_head
 from .checks import check_difference_is_centred, picture_of
 from .patterns import ODD, make_layers, make_pattern, words
 
@@ -234,17 +234,13 @@ def test_one_large_weight_does_not_make_all_else_blank():
     assert even.norm.vmax == pytest.approx(3e-4)
 
 
-def make_trace(num_candidates: int = 4) -> dict[str, Any]:
+def make_trace(num_candidates: int = 4) -> Trace:
     letters = [chr(97 + i) for i in range(num_candidates)]
     chances = [0.7 if i == 1 else 0.3 / (num_candidates - 1) for i in range(num_candidates)]
-    step = {"candidates": letters, "probabilities": chances, "choice": "b"}
-    head = make_head("layers.0.attention.weights", [[1.0], [0.5, 0.5], [0.2, 0.3, 0.5]], 1)
-    return {
-        "input": ["a", "c"],
-        "tokens": ["a", "c", "b", "b"],
-        "steps": [{"position": 1, **step}, {"position": 2, **step}],
-        "attention": [head],
-    }
+    steps = [Step(position, letters, chances, "b") for position in (1, 2)]
+    rows = [[1.0], [0.5, 0.5], [0.2, 0.3, 0.5]]
+    head = HeadTrace("layers.0.attention.weights", 1, rows)
+    return Trace(["a", "c"], ["a", "c", "b", "b"], steps, [head])
 
 
 def test_a_trace_shows_steps_choices_chances_and_heads():
@@ -266,14 +262,14 @@ def test_a_trace_of_many_candidates_keeps_the_chosen_and_counts_the_rest():
     assert axes.get_title(loc="left").endswith("14 less likely ones left out")
     with pytest.raises(WrongUsage, match=r"no head \('layers.9', 0\)"):
         draw_trace(make_trace(), heads=[("layers.9", 0)])
-    assert draw_trace({**make_trace(), "steps": [], "attention": []}) is not None
+    assert draw_trace(replace(make_trace(), steps=[], attention=[])) is not None
 
 
 def test_nothing_of_a_trace_is_cut_and_its_width_is_used():
     trace = make_trace()
-    heads = {**trace, "attention": trace["attention"] * 2}
-    long = {**trace, "input": [f"a long token {i}" for i in range(20)]}
-    for each in (trace, heads, {**trace, "steps": trace["steps"][:1]}, long):
+    heads = replace(trace, attention=[*trace.attention] * 2)
+    long = replace(trace, input=[f"a long token {i}" for i in range(20)])
+    for each in (trace, heads, replace(trace, steps=trace.steps[:1]), long):
         assert outside(draw_trace(each)) == []
     assert picture_of(draw_trace(heads), 2)[1].get_position().x1 > 0.8
 

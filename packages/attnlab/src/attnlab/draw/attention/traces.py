@@ -1,7 +1,7 @@
 """Figures of traces: the choice at each step with its probability, and the heads' weights."""
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +9,6 @@ import numpy as np
 from attnlab.draw.attention.names import fonts, name_axis, token_words
 from attnlab.draw.attention.shades import draw_shades, state_scale
 from attnlab.draw.colors import STRONG
-from attnlab.draw.json_form import to_json
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
 from attnlab.draw.sections import Traces
 from attnlab.errors import WrongUsage, type_words
@@ -34,20 +33,26 @@ def draw_trace(trace: Any, *, heads: Sequence[tuple[str, int]] | None = None) ->
     figure says how many are left out.
 
     Args:
-        trace: the result of `attnlab.look.trace`, or its mapping.
+        trace: the result of `attnlab.look.trace`.
         heads: the (site, head) to draw; None for all, at most sixteen.
 
     Raises:
         WrongUsage: not a trace, no such head, or more than can be shown.
         CouldNotRun: matplotlib is missing.
     """
-    drawn = _read(trace)
-    shown_heads = _chosen_heads(drawn.attention, heads)
+    if not isinstance(trace, Trace):
+        hint = "a recording is drawn with draw_heads or write_view."
+        if isinstance(trace, Sequence) and trace and isinstance(trace[0], Trace):
+            hint = "there is one trace for each prompt: draw_trace(traces[0])."
+        raise WrongUsage(
+            f"draw_trace draws the result of attnlab.look.trace; got {type_words(trace)}: {hint}"
+        )
+    shown_heads = _chosen_heads(trace.attention, heads)
     across = min(_MAX_COLUMNS, max(2, len(shown_heads)))
     down = -(-len(shown_heads) // across)
-    step_inches = 0.5 + 0.3 * max(1, len(drawn.steps))
+    step_inches = 0.5 + 0.3 * max(1, len(trace.steps))
     width = max(6.4, 2.25 * across)
-    lines = _title_lines(drawn, int(width / _LETTER))
+    lines = _title_lines(trace, int(width / _LETTER))
     figure = new_figure(width, 0.5 + 0.2 * len(lines) + step_inches + _HEAD_INCHES * down)
     figure.suptitle(
         "\n".join(lines), fontsize=11, x=0.01, ha="left", color=INK, fontfamily=fonts() or None
@@ -55,10 +60,10 @@ def draw_trace(trace: Any, *, heads: Sequence[tuple[str, int]] | None = None) ->
     grid = figure.add_gridspec(
         1 + down, across, height_ratios=[step_inches, *[_HEAD_INCHES] * down]
     )
-    _draw_steps(figure, figure.add_subplot(grid[0, :]), drawn, step_inches)
+    _draw_steps(figure, figure.add_subplot(grid[0, :]), trace, step_inches)
     for index, head in enumerate(shown_heads):
         axes = figure.add_subplot(grid[1 + index // across, index % across])
-        _draw_head(figure, axes, head, drawn.tokens, is_last=index == len(shown_heads) - 1)
+        _draw_head(figure, axes, head, trace.tokens, is_last=index == len(shown_heads) - 1)
     return figure
 
 
@@ -68,24 +73,7 @@ def trace_figure(section: Traces) -> "Figure":
     matching = [trace for trace in section.traces if list(trace.input) == wanted]
     trace = (matching or section.traces)[0]
     heads = [(head.site, head.head) for head in trace.attention[:_MAX_HEADS]]
-    return draw_trace(to_json(trace), heads=heads)
-
-
-def _read(trace: Any) -> Trace:
-    """Return a trace with rounded weights, as its mapping has them."""
-    if isinstance(trace, Trace):
-        trace = trace.to_mapping()
-    if isinstance(trace, Mapping) and {"input", "tokens", "steps", "attention"} <= set(trace):
-        steps = [Step(**step) for step in trace["steps"]]
-        heads = [HeadTrace(**head) for head in trace["attention"]]
-        return Trace(trace["input"], trace["tokens"], tuple(steps), tuple(heads))
-    hint = "a recording is drawn with draw_heads or write_view."
-    if isinstance(trace, Sequence) and trace and hasattr(trace[0], "to_mapping"):
-        hint = "there is one trace for each prompt: draw_trace(traces[0])."
-    raise WrongUsage(
-        "draw_trace draws the result of attnlab.look.trace, or its mapping; got "
-        f"{type_words(trace)}: {hint}"
-    )
+    return draw_trace(trace, heads=heads)
 
 
 def _chosen_heads(

@@ -96,7 +96,7 @@ def _table_sections(
         figure_input=task.EXAMPLE.split(),
         # The page opens with the last of equally varied inputs, and the maps with the first: make
         # these the same.
-        traces=list(map(draw.ShownTrace.of, (*shown[1:], shown[0]))),
+        traces=list(map(draw.shown_trace, (*shown[1:], shown[0]))),
         **WORDS.texts("traces"),
     )
     yield draw.Maps(

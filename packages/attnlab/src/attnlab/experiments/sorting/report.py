@@ -3,11 +3,19 @@
 import torch
 from torch import Tensor
 
-from attnlab.draw.sections import Level, Lines, ReportContent, ShownTrace, Traces, Verdict, Verdicts
+from attnlab.draw.sections import (
+    Level,
+    Lines,
+    ReportContent,
+    Traces,
+    Verdict,
+    Verdicts,
+    shown_trace,
+)
 from attnlab.experiments.sections import metric_series, parameters_section, settings_section
 from attnlab.experiments.sorting.config import NAME, WORDS
 from attnlab.experiments.sorting.sorting_claims import EvaluatedInputs, Result, with_separator
-from attnlab.look.trace import trace
+from attnlab.look.trace import Trace, trace
 from attnlab.models.decoder import Decoder
 from attnlab.models.parameters import count_from_model
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
@@ -17,9 +25,7 @@ _MOST_TRACES = 200
 _MOST_WEIGHTS = 500_000  # attention weights that a page holds in all
 
 
-def traces_to_show(
-    model: Decoder, task: SequenceTask, evaluated: EvaluatedInputs
-) -> list[ShownTrace]:
+def traces_to_show(model: Decoder, task: SequenceTask, evaluated: EvaluatedInputs) -> list[Trace]:
     """Trace the inputs that the page shows."""
     weights_each = model.config.num_layers * model.config.num_heads * task.row_length**2 // 2
     indices = shown_indices(evaluated)[: max(1, _MOST_WEIGHTS // weights_each)]
@@ -31,7 +37,7 @@ def traces_to_show(
         forbidden=[SEPARATOR],
         num_input=task.prompt_length,
     )
-    return list(map(ShownTrace.of, traces))
+    return list(map(shown_trace, traces))
 
 
 def shown_indices(evaluated: EvaluatedInputs) -> Tensor:
