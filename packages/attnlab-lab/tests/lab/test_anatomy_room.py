@@ -319,24 +319,6 @@ def test_every_experiment_can_be_done_by_keyboard(open_lab: Open) -> None:
     assert "Mean -0.06" in said(page, "norms")
 
 
-@pytest.mark.slow
-def test_a_stroke_paints_the_mask_and_a_row_without_keys_gets_zeros(open_lab: Open) -> None:
-    page = settled(open_lab(ROOM))
-    canvas = part(page, "masks").locator("canvas").nth(4)
-    canvas.scroll_into_view_if_needed()
-    box, told = canvas.bounding_box(), canvas.evaluate("node => ({...node.dataset})")
-    size = float(told["cellWidth"])
-    x, y = box["x"] + float(told["left"]) + size / 2, box["y"] + float(told["top"]) + size / 2
-    page.mouse.move(x, y)
-    page.mouse.down()
-    page.mouse.move(x + size, y)
-    page.mouse.up()
-    settled(page)
-    assert "yours 0." in said(page, "masks")
-    assert "‘the’ may look at nothing in yours, and gets zeros, not NaN." in said(page, "masks")
-    assert run_shown(page, "masks")[4][0].tolist() == [0.0] * 6
-
-
 def test_a_link_brings_everything_back(open_lab: Open) -> None:
     page = settled(open_lab(f"{ROOM}&seed=4"))
     slide(page, "width", 8)
@@ -356,19 +338,6 @@ def test_a_link_brings_everything_back(open_lab: Open) -> None:
     page.wait_for_selector(".letters")
     enter(page, "Anatomy")
     assert said(page, "order") == said(other, "order")
-
-
-@pytest.mark.slow
-def test_a_link_that_does_not_fit_is_told(open_lab: Open) -> None:
-    page = settled(open_lab(ROOM))
-    for told, complaint in (
-        ("width.65", "width=65, which is not one of 1, 2, 4"),
-        ("own.<img>", "own=<img>"),
-        ("toString.1", "anatomy=toString"),
-        ("numbers.1_2_3", "numbers=1_2_3"),
-    ):
-        page.evaluate(f"location.hash = '{ROOM}&anatomy={told}'")
-        page.locator("#notice", has_text=complaint).wait_for()
 
 
 def test_any_width_fits_and_a_link_can_hide_an_experiment(open_lab: Open) -> None:

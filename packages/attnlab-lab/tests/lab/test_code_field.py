@@ -15,7 +15,6 @@ from tests.sampling import sampled
 
 from .playing import (
     drawn,
-    enter,
     read_code,
     replace_in_script,
     settled,
@@ -99,21 +98,6 @@ def test_an_answer_is_sent_and_copied_as_it_was_pasted(opened: Any, kind: str) -
     assert sent(page) == read_code(page) == as_a_field_holds(text)
 
 
-@pytest.mark.slow
-def test_both_fields_make_the_same_of_what_the_server_says(opened: Any, context: Any) -> None:
-    address, text = opened().url, "".join(AWKWARD.values())
-    for is_plain in (False, True):
-        page = context.new_page()
-        tamper(page, "/api/course/open", lambda told: told.update(code=text))
-        tamper(page, "/api/course/check", lambda told: told.update(broken="not looked at"))
-        if is_plain:
-            page.route("**/codemirror.js", another_module)
-        page.goto(address)
-        page.locator("textarea" if is_plain else ".code-editor").wait_for()
-        page.wait_for_selector(PART)
-        assert sent(page) == as_a_field_holds(text)
-
-
 def test_an_answer_comes_back_from_the_folder_byte_for_byte(opened: Any, home: Path) -> None:
     text = as_a_field_holds(AWKWARD["tabs and blanks"] + AWKWARD["other scripts"])
     page = opened("softmax")
@@ -139,18 +123,6 @@ def test_drafts_stay_and_undo_never_reaches_into_another_exercise(opened: Any) -
     page.locator(".statement h2", has_text="Softmax").wait_for()
     settled(page)
     assert read_code(page) == "one = 1\n"
-
-
-@pytest.mark.slow
-def test_typing_fades_what_was_said_of_the_answer_before(opened: Any) -> None:
-    page = opened()
-    write_code(page, CODE)
-    sent(page)
-    assert page.locator(".feedback.old").count() == 0
-    page.get_by_label("Your answer").press("a")
-    assert page.locator(".feedback.old").count() == 1
-    page.keyboard.press("Backspace")
-    assert page.locator(".feedback.old").count() == 0
 
 
 # Keys.
@@ -250,18 +222,6 @@ def test_a_screen_reader_hears_what_the_field_is_and_how_to_leave_it(opened: Any
         ".textContent"
     )
     assert "Escape, then Tab leaves the field" in described
-
-
-@pytest.mark.slow
-def test_brackets_that_belong_together_are_shown(opened: Any) -> None:
-    page = opened()
-    write_code(page, "f(a[0])")
-    page.keyboard.press("Control+End")
-    assert page.locator(".cm-matchingBracket").all_inner_texts() == ["(", ")"]
-    write_code(page, "f(a[0]")
-    page.keyboard.press("Control+Home")
-    page.keyboard.press("ArrowRight")
-    assert page.locator(".cm-nonmatchingBracket").all_inner_texts() == ["("]
 
 
 # Lines that a check names.
@@ -365,22 +325,6 @@ def test_where_it_cannot_be_loaded_the_plain_field_does_the_same(
     field.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Check"
     page.close()
-
-
-@pytest.mark.slow
-def test_it_is_loaded_for_this_room_alone_and_once(open_room: Any, context: Any) -> None:
-    asked: list[str] = []
-    page = context.new_page()
-    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
-    open_room("design", "body[data-busy=false] .room", page=page)
-    enter(page, "Bench")
-    assert "lab.js" in asked
-    assert "codemirror.js" not in asked
-    for _ in range(2):
-        enter(page, "Course")
-        page.locator(".code-editor").wait_for()
-        enter(page, "Bench")
-    assert asked.count("codemirror.js") == 1
 
 
 def test_it_needs_nothing_of_the_content_policy(strict: Any) -> None:

@@ -264,40 +264,6 @@ def test_a_refusal_is_one_sentence_and_leaves_what_is_shown(opened: Any, decoder
     assert table(page) == before
 
 
-@pytest.mark.slow
-def test_the_map_is_that_of_the_head_that_is_named(opened: Any, encoder: Path) -> None:
-    page = opened(model=encoder, text=TEXT)
-    knock = page.get_by_role("button", name=re.compile("Knock out"))
-    page.route("**/api/models/ask", lambda route: route.fulfill(json={"error": "It ended."}))
-    press(page, "]")
-    assert page.locator(".notice:visible").inner_text() == "It ended."
-    assert "0.0" in knock.inner_text()
-    page.unroute("**/api/models/ask")
-    press(page, "]")
-    assert "0.1" in knock.inner_text()
-    page.wait_for_function("() => location.hash.includes('look=0.1')")
-
-
-@pytest.mark.slow
-def test_a_refused_text_is_gone_though_a_head_was_clicked_meanwhile(
-    opened: Any, encoder: Path
-) -> None:
-    page = opened(model=encoder, text=TEXT)
-    press(page, "h")
-    page.locator("#model-text").fill("cat " * 600)
-    page.evaluate(
-        """() => {
-          document.querySelectorAll("form.model-line")[1].requestSubmit();
-          document.querySelectorAll(".head-table button")[1].click();
-        }"""
-    )
-    page.locator(".models-room .notice").filter(has_text="tokens").wait_for()
-    page.locator("canvas.heatmap").nth(ONE_HEAD).focus()
-    press(page, "]")
-    assert edits(page) == ["Head 0.0 is knocked out."]
-    assert page.locator("#model-text").input_value() == TEXT
-
-
 def test_a_model_that_needs_the_memory_of_the_others_takes_it(monkeypatch: Any) -> None:
     opened = []
 

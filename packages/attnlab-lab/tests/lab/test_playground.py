@@ -61,14 +61,6 @@ def test_a_model_learns_every_input_without_a_click_and_another_after_it(open_la
     assert state(page)[4] != first[4]
 
 
-@pytest.mark.slow
-def test_before_it_has_learned_anything_the_answer_is_wrong_and_red(open_lab: Open) -> None:
-    page = rested(open_lab("#seed=1&at=1"))
-    assert answers(page) != ["abc"]
-    assert page.locator(".letters .letter.wrong").count() > 0
-    assert not all(dots(page).values())
-
-
 def test_a_click_cuts_an_edge_and_undo_mends_it(open_lab: Open) -> None:
     page = trained(open_lab(f"#{LEARNED}"))
     whole = state(page)
@@ -103,17 +95,6 @@ def test_a_click_cuts_an_edge_and_undo_mends_it(open_lab: Open) -> None:
     press(page, "Undo")
     page.get_by_role("button", name="Remove: Head 0.1", exact=False).click()
     settled(page)
-    assert edits(page) == []
-
-
-@pytest.mark.slow
-def test_a_second_click_on_a_cut_edge_mends_it(open_lab: Open) -> None:
-    page = rested(open_lab(f"#{AT}"))
-    for cuts in (1, 0):
-        click_cell(page, 0, 4, 0)
-        assert len(edits(page)) == cuts
-    click_cell(page, 0, 0, 4)
-    assert page.locator("#status").inner_text().startswith("There is nothing to cut")
     assert edits(page) == []
 
 
@@ -231,23 +212,6 @@ def test_an_edit_of_a_link_that_changes_nothing_is_told(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}&edits=c0.0.1.4"))
     assert "CutEdge changed nothing" in page.locator("#status").inner_text()
     assert edits(page) == []
-
-
-@pytest.mark.slow
-def test_a_link_followed_in_the_page_keeps_the_model(open_lab: Open) -> None:
-    page = rested(open_lab(f"#{AT}", **MOVING))
-    click_cell(page, 1, 3, 1)
-    page.mouse.move(5, 5)
-    seen = state(page)
-    enter(page, "Bench")
-    assert page.locator(".bench").is_visible()
-    assert page.locator("body").get_attribute("data-state") == "rests"
-    assert (dots(page), edits(page)) == (seen[0], seen[3])
-    enter(page, "Play")
-    page.evaluate("location.hash = location.hash.replace('c0.1.3.1', 'c0.0.3.1')")
-    page.get_by_text("Head 0.0: query 3 ‘SEP’ → key 1 ‘a’ is cut.").wait_for()
-    page.evaluate("location.hash = location.hash.replace('seed=1', 'seed=2')")
-    page.get_by_role("button", name="Again with seed 3").wait_for()
 
 
 def test_parts_are_hidden_for_a_class_and_inside_other_pages(open_lab: Open) -> None:
@@ -394,28 +358,6 @@ def test_the_switch_of_a_head_goes_round_by_key(open_lab: Open) -> None:
     assert page.locator(".map .badge").inner_text() == "knocked out"
 
 
-@pytest.mark.slow
-def test_on_average_a_head_looks_as_the_mean_of_all_its_maps(open_lab: Open) -> None:
-    page = rested(open_lab("#at=60&room=bench&letters=2&length=2"))
-
-    def weight() -> float:
-        page.mouse.move(5, 5)
-        page.mouse.move(*at_cell(page, 0, 3, 1))
-        found = re.search(r"weight ([\d.]+)", page.locator(".map-reading").inner_text())
-        return float(found[1])  # type: ignore[index]
-
-    seen = []
-    for text in ("aa", "ab", "ba", "bb"):
-        page.get_by_label("Input", exact=True).fill(text)
-        settled(page)
-        seen.append(weight())
-    page.get_by_label("The whole head").select_option(label="as on average")
-    settled(page)
-    assert weight() == pytest.approx(sum(seen) / 4, abs=1e-4)
-    assert max(seen) - min(seen) > 0.01
-    assert "edits=a0.0" in page.url
-
-
 def test_before_after_and_difference_are_three_pictures(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}&room=bench&edits=c0.0.5.0"))
     pictures, readings = [], []
@@ -506,25 +448,6 @@ EDITED = f"{AT}&edits=c0.1.3.1,s0.0.3.0.2,z0.0,m0.1.1000001100001110001011001011
 def test_a_room_is_accessible_legible_and_never_scrolls_sideways(open_lab: Open, link: str) -> None:
     page = open_lab(f"#room={link}", bypass_csp=True)
     check_look(rested(page) if AT in link else settled(page))
-
-
-@pytest.mark.slow
-def test_with_less_motion_and_forced_colors_the_story_is_the_same(open_lab: Open) -> None:
-    page = trained(open_lab(f"#{LEARNED}", reduced_motion="reduce", forced_colors="active"))
-    assert answers(page) == ["abc"]
-    style = "node => [getComputedStyle(node).transitionDuration, getComputedStyle(node).{}]"
-    duration, right = page.locator(".dot i").first.evaluate(style.format("backgroundColor"))
-    assert duration == "0s"
-    assert right != page.evaluate("getComputedStyle(document.body).backgroundColor")
-
-
-@pytest.mark.slow
-def test_light_and_dark_by_the_button_change_the_maps(open_lab: Open) -> None:
-    page = rested(open_lab(f"#{AT}"))
-    light = state(page)[4]
-    page.get_by_role("button", name="Switch to dark colors").click()
-    settled(page)
-    assert state(page)[4] != light
 
 
 def test_the_page_works_without_a_network(open_lab: Open, browser: Any, server: str) -> None:
@@ -665,16 +588,3 @@ def test_a_room_that_is_clicked_is_entered_whatever_the_page_writes_meanwhile(
     )
     page.locator('#rooms [data-room="bench"][aria-current="page"]').wait_for(timeout=5_000)
     assert "room=bench" in page.url
-
-
-@pytest.mark.slow
-def test_a_link_to_a_room_without_a_model_keeps_the_model_that_it_names(open_lab: Open) -> None:
-    page = rested(open_lab(f"#{AT}&seed=3&edits=c0.1.3.0"))
-    page.get_by_text("The edits of the link are back").wait_for()
-    page.evaluate(f"location.hash = '#v=1&room=anatomy&seed=5&in=abc&{AT}'")
-    page.locator(".room.anatomy").wait_for()
-    assert page.locator("#status").inner_text() == ""  # what another room said is over
-    page.locator('#rooms [data-room="bench"]').click()
-    rested(page)
-    assert "room=bench&seed=5&in=abc" in page.url
-    assert "edits=" not in page.url

@@ -17,9 +17,8 @@ from attnlab_lab.server import jobs, members, state
 from tests.draw.view.reading import read_back
 from tests.sampling import sampled
 
-from .playing import answers, cells, check_look, dots, drawn, tamper, trained
+from .playing import cells, check_look, drawn, tamper
 from .serving import PATIENCE, asked
-from .test_runs_room import check_domain
 
 WAIT = PATIENCE * 1000
 SEEDS = 12
@@ -343,20 +342,6 @@ def test_it_works_by_keyboard(opened: Any) -> None:
 
 def test_it_fits_any_width_and_is_legible(opened: Any) -> None:
     check_look(opened(reads="cab"))
-
-
-@pytest.mark.slow
-def test_a_seed_opens_in_the_bench(opened: Any, many: Path) -> None:
-    page = opened(member="5")
-    page.get_by_role("link", name="Open in the Bench").click()
-    trained(page)
-    assert page.locator("#title").inner_text() == "The run many/5"
-    assert len(dots(page)) == 27
-    assert len(answers(page)) == 1
-    check_domain(page, many / "5")
-    page.go_back()
-    page.wait_for_selector(".seed-columns:visible", timeout=WAIT)
-    assert chosen(page) == ["5"]
 
 
 def test_many_weights_travel_as_bytes_and_too_many_not_at_all(

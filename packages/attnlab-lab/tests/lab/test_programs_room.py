@@ -302,19 +302,6 @@ def test_an_older_answer_that_comes_late_is_not_shown(opened: Any, what: str) ->
     assert page.locator(".proof-part h2").count() == 0
 
 
-@pytest.mark.slow
-def test_an_answer_that_comes_late_hides_no_refusal_of_a_later_question(opened: Any) -> None:
-    page = opened()
-    held = held_back(page, "steps", lambda: page.locator("#choice-longest").select_option("2"))
-    page.get_by_role("button", name="Compile and prove").click()
-    refused = page.get_by_text("the example has 3 letters, and the longest input 2")
-    refused.wait_for()
-    with page.expect_response("**/api/programs/steps"):
-        held.continue_()
-    settled(page)
-    assert refused.is_visible()
-
-
 def test_what_is_refused_is_told_in_a_sentence(opened: Any) -> None:
     page = opened()
     for label, text, words in [
@@ -337,18 +324,6 @@ def test_what_is_refused_is_told_in_a_sentence(opened: Any) -> None:
     fill(page, "Alphabet", "abcdefgh")
     press(page, "Compile and prove")
     page.get_by_text("make 299,592 inputs, and this room tries at most 100,000").wait_for()
-
-
-@pytest.mark.slow
-def test_a_program_that_fits_no_link_is_said_to(context: Any, opened: Any) -> None:
-    page = opened()
-    fill(page, "Program", f"{SORT}\n" + "#" * 600 + "\n" + "# %%%%" * 100)
-    page.get_by_text("This program is too long for a link").wait_for()
-    page.wait_for_function("() => !location.hash.includes('program=')")
-    fill(page, "Program", SORT)
-    assert page.get_by_text("This program is too long for a link").is_hidden()
-    page.goto(f"{page.url.partition('#')[0]}#v=1&room=programs&program={'a' * 2_000}")
-    page.locator("#notice").filter(has_text="the page starts afresh").wait_for()
 
 
 def test_it_fits_any_width_is_legible_and_takes_the_keyboard(opened: Any) -> None:

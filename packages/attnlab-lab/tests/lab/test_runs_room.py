@@ -40,12 +40,6 @@ def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def allowed() -> str:
-    """What pages may complain of: a server that was away, and requests that it refused."""
-    return r"net::ERR_|status of 40[0139]"
-
-
-@pytest.fixture
 def opened(context: Any, runs_lab: Lab) -> Any:
     """Open the room with what a link says."""
     return partial(opened_room, context, runs_lab, "runs", ".run-form form:visible")
@@ -263,23 +257,6 @@ def test_the_list_says_what_tells_runs_apart(opened: Any, runs_lab: Lab, sorter:
     assert plain.startswith(f"sorting, seed 0 · {usual} · ")
     assert {"task=copy", "num_layers=2"} <= set(re.split(", | · ", deeper))
     assert not {"task=sort", "num_layers=1"} & set(re.split(", | · ", plain))
-
-
-@pytest.mark.slow
-def test_a_population_is_started_and_opened(opened: Any, runs_lab: Lab) -> None:
-    home = runs_lab.folder
-    page = opened()
-    page.locator("#setting-number-of-seeds").fill("3")
-    fill(page, steps=40, evaluate_every=20, seed=5)
-    page.locator(".run-form .command", has_text="--seed 5 --seeds 3").wait_for()
-    population = home / "runs" / start(page)
-    until(page, "finished")
-    page.get_by_role("link", name="Open in Populations").click()
-    page.wait_for_selector(".seed-columns:visible", timeout=WAIT)
-    names = page.locator(".seed").evaluate_all("all => all.map(each => each.dataset.name)")
-    assert names == ["5", "6", "7"]
-    found = attnlab.open(population)
-    assert (found.seeds, found.config.steps) == ((5, 6, 7), 40)
 
 
 @pytest.mark.slow

@@ -166,24 +166,6 @@ def test_a_wrong_number_is_caught(context: Any, opened: Any, found: Sweep, fault
         check()
 
 
-@pytest.mark.slow
-def test_a_link_brings_back_what_was_chosen(context: Any, opened: Any, found: Sweep) -> None:
-    page = opened()
-    page.locator("#choice-figure").select_option("loss")
-    cell = found.cells[-1]
-    choose(page, cell)
-    assert "figure=loss" in page.url
-    again = context.new_page()
-    again.goto(page.url)
-    again.wait_for_selector(".cell-part:visible", timeout=WAIT)
-    check_cell(again, cell)
-    assert again.locator("#choice-figure").input_value() == "loss"
-    opened(again, cell="99", figure="none")  # which are not there
-    assert again.locator("#choice-figure").input_value() == "share"
-    again.evaluate("location.hash = '#v=1&room=sweeps&sweep=gone'")
-    again.get_by_text("There is no sweep gone in this folder.").wait_for()
-
-
 def test_a_sweep_in_the_middle_shows_what_is_trained(opened: Any, runs: Path) -> None:
     page = opened(sweep="half")
     there = open_sweep(runs / "half")

@@ -90,9 +90,3 @@ def test_names_of_groups_stay_inside_the_picture(open_page, num_groups, length, 
     )
     assert outside == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
-
-
-@pytest.mark.slow
-def test_bars_without_any_value_say_so(open_page):
-    stage = open_bars(open_page, [], []).locator(".bars-section .stage")
-    assert stage.inner_text() == "There is no finite value to draw."

@@ -131,26 +131,6 @@ def test_the_filter_works_by_keyboard_with_and_without_a_script(open_html, has_s
     assert rows.count() == 4
 
 
-@pytest.mark.slow
-def test_filtering_where_nothing_failed_says_so(open_html):
-    page = open_html(render_gallery("Runs", RUNS[:1]))
-    assert not page.locator(".none-failed").is_visible()
-    page.get_by_label("failed or undecided (0)").check()
-    assert page.locator(".none-failed").is_visible()
-
-
-@pytest.mark.slow
-def test_no_runs_and_hundreds_of_runs_fit_on_a_page(open_html):
-    page = open_html(render_gallery("Runs", []), width=360)
-    assert page.locator(".note").inner_text() == "No run is here yet."
-    page = open_html(
-        render_gallery("Runs", [make_run(i, thumbnail=PNG) for i in range(300)]), width=360
-    )
-    assert page.locator(".card").count() == 300
-    assert page.locator(".claims tbody tr").count() == 600
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
-
-
 def test_pictures_stop_where_the_page_would_become_too_large():
     large = PNG + bytes(3_000_000)
     html = render_gallery("Runs", [make_run(i, thumbnail=large) for i in range(5)])

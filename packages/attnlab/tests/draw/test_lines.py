@@ -1,6 +1,5 @@
 """Line charts on the page: exact values, gaps, thinning, bands and logarithmic axes."""
 
-import itertools
 import re
 from typing import Any
 
@@ -108,63 +107,6 @@ def test_points_that_a_logarithmic_axis_cannot_show_are_counted(open_page):
     assert page.locator("circle.point").count() == 2
 
 
-@pytest.mark.slow
-def test_small_values_of_a_logarithmic_axis_do_not_write_over_its_name(open_page):
-    page = open_series(open_page, {"name": "a", "x": [1, 10], "y": [1.0, 0.00002]}, y_log=True)
-    assert "1e−4" in page.locator(".chart text").all_text_contents()
-    left = page.locator(".chart text[text-anchor=end]").evaluate_all(
-        "all => Math.min(...all.map(t => t.getBBox().x))"
-    )
-    assert left >= 18
-
-
-@pytest.mark.slow
-def test_an_interval_is_read_only_where_it_can_be_seen(open_page):
-    intervals = {  # the value and its ends, as they are read
-        "0.514 (0.508 to 0.520)": (0.51372, 0.5075, 0.52),
-        "110": (110.04, 110.04, 110.04),
-        "0.191": (0.19131, 0.191301, 0.191319),
-        "0.500": (0.5, None, 0.6),
-        "1": (1.0, 0.9999999, 1.0),
-    }
-    series = []
-    for name, (y, low, high) in intervals.items():
-        series.append({"name": name, "x": [1024], "y": [y], "low": [low], "high": [high]})
-    outputs = open_series(open_page, *series).locator(".legend output")
-    assert outputs.all_inner_texts() == [f"{words} at 1,024" for words in intervals]
-
-
-@pytest.mark.slow
-def test_places_are_read_as_they_are(open_page):
-    places = {-19.875: "−19.875", 3.16e-8: "3.16e−8", 2.0: "2", 1e10: "1e10"}
-    page = open_series(open_page, {"name": "a", "x": list(places), "y": [1.0] * 4})
-    page.locator(".chart").focus()
-    page.keyboard.press("Home")
-    for words in places.values():
-        assert page.locator(".legend output").inner_text() == f"1 at {words}"
-        page.keyboard.press("Shift+ArrowRight")
-
-
-@pytest.mark.slow
-def test_between_whole_places_nothing_is_marked(open_page):
-    lines = make_kinds_document()["sections"][1] | {"x_log": False, "levels": []}
-    sections = []
-    for last in (2, 3, 4, 7, 10, 14, 17, 1000):
-        places = list(range(1, last + 1))
-        series = [{"name": "a", "x": places, "y": [0.5] * last}]
-        sections.append({**lines, "series": series, "figure": f"to-{last}"})
-    halves = [{"name": "a", "x": [1, 1.5, 2], "y": [0.5] * 3}]
-    page = open_page(report_of(*sections, {**lines, "series": halves}))
-    *whole, broken = [
-        chart.locator("text[y='299']").all_text_contents() for chart in page.locator(".chart").all()
-    ]
-    assert len(whole) == 8
-    for ticks in whole:
-        assert 2 <= len(ticks) <= 11
-        assert not any("." in tick for tick in ticks), ticks
-    assert {"1.4", "1.5", "1.50"} & set(broken)
-
-
 def test_points_have_whiskers_and_are_joined_by_nothing(open_page):
     page = open_series(open_page, {**SERIES, "style": "points"}, x_log=True)
     chart = page.locator(".chart")
@@ -176,16 +118,6 @@ def test_points_have_whiskers_and_are_joined_by_nothing(open_page):
     assert "Vertical strokes: the interval around each point." in page.locator(".note").inner_text()
     # Round numbers, wherever points fell.
     assert "2" in chart.locator("text").all_text_contents()
-
-
-@pytest.mark.slow
-def test_a_step_holds_until_the_next_value(open_page):
-    best = {"name": "best", "x": [0, 1, 2], "y": [1.0, 1.0, 3.0], "style": "steps"}
-    page = open_series(open_page, best)
-    path = corners(page.locator(".chart path.series").first.get_attribute("d"))
-    pairs = itertools.pairwise(path)
-    assert all(one[0] == other[0] or one[1] == other[1] for one, other in pairs)
-    assert len(path) == 5
 
 
 def test_bands_are_named_and_read_out_beside_one_line(open_page):
@@ -201,24 +133,3 @@ def test_bands_are_named_and_read_out_beside_one_line(open_page):
     # Without a place the last value there is.
     assert outputs.all_inner_texts() == ["0.500 at 1", "0.100 to 0.900", "0.400 to 0.600"]
     assert "interval around" not in page.locator(".note").inner_text()
-
-
-@pytest.mark.slow
-def test_an_axis_from_zero_has_zero_on_it(open_page):
-    share = {"name": "share", "x": [0, 1], "y": [0.8, 0.9]}
-    for from_zero in (False, True):
-        page = open_series(open_page, share, from_zero=from_zero)
-        assert ("0.0" in page.locator(".chart text").all_text_contents()) is from_zero
-
-
-@pytest.mark.slow
-def test_the_name_of_a_level_is_written_where_fewer_points_are(open_page):
-    x = [index / 10 for index in range(11)]
-    ends = {"name": "c", "x": [0.0, 0.0], "y": [-3.0, 3.0], "style": "points"}
-    level = [{"name": "no change", "y": 0.0}]
-    for height in (-0.3, 0.3):
-        points = {"name": "a", "x": x, "y": [height] * 11, "style": "points"}
-        page = open_series(open_page, points, ends, levels=level)
-        name, line = page.locator(".level-name"), page.locator("line.level")
-        below = float(name.get_attribute("y")) - float(line.get_attribute("y1"))
-        assert below * height > 0  # down is positive: the name is on the other side

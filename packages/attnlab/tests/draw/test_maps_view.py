@@ -70,14 +70,6 @@ def test_another_choice_changes_note_and_maps(open_page):
     assert page.locator("figure.map").count() == 1
 
 
-@pytest.mark.slow
-def test_one_choice_needs_no_chooser_and_an_empty_note_no_room(open_page):
-    page = open_maps(open_page, {}, {})
-    assert page.locator(".chooser").count() == 0
-    assert not page.locator(".choice-note").is_visible()
-    assert page.locator("figure.map").count() == 2
-
-
 def test_cells_are_read_by_keyboard_with_one_stop_of_the_tab_key(open_page):
     page = open_page(make_kinds_document())
     page.get_by_role("button", name="Next choice").focus()
@@ -133,15 +125,6 @@ def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page):
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
-@pytest.mark.slow
-def test_what_blank_cells_mean_is_said_where_it_is_no_missing_value(open_page):
-    page = open_maps(open_page, {"masked": "may not be looked at"})
-    assert read_cell(page, 0, 0, 1) == "‘the’, ‘cat’: may not be looked at"
-    assert hatched(page, 0, 0, 1)
-    assert "may not be looked at" in page.locator(".maps .scale").first.inner_text()
-    assert "no value" not in page.locator(".maps .scale").first.inner_text()
-
-
 @pytest.mark.parametrize(("width", "columns"), [(360, 4), (360, 9), (1280, 12)])
 def test_a_number_never_runs_out_of_its_cell(open_page, width, columns):
     names = [str(index) for index in range(columns)]
@@ -152,19 +135,3 @@ def test_a_number_never_runs_out_of_its_cell(open_page, width, columns):
     wide = [each["wide"] for each in numbers(page)]
     assert max(wide, default=0.0) < cell
     assert len(wide) == 3 * columns or columns == 12  # small numbers, rather than none
-
-
-@pytest.mark.slow
-def test_maps_of_a_deep_model_stand_side_by_side(open_page):
-    layers, heads = [str(i) for i in range(30)], [str(i) for i in range(9)]
-    tall = {"rows": [[0.5] * 9] * 30, "row_labels": layers, "column_labels": heads}
-    titles = ["map 0", "a title that takes far more lines than one, or two", "map 2", "map 3"]
-    page = open_maps(open_page, *({**tall, "title": title} for title in titles), width=1280)
-    tops = page.locator("canvas.heatmap").evaluate_all(
-        "all => all.map(map => Math.round(map.getBoundingClientRect().y))"
-    )
-    assert len(tops) == 4
-    assert len(set(tops)) == 1
-    page.get_by_role("button", name="Enlarge map 2").click()
-    assert numbers(page, 0) == []
-    assert len(numbers(page, 2)) > 0

@@ -197,24 +197,6 @@ def test_page_prints_all_of_a_long_list_in_light_colours(open_page):
     assert not page.locator("#theme").is_visible()
 
 
-@pytest.mark.slow
-def test_empty_parts_say_so_instead_of_breaking(open_page):
-    nothing = [{"name": "loss", "x": [0, 1], "y": [None, float("inf")]}]
-    document = report_of(
-        make_section("lines", "none", x_label="step", y_label="loss", series=nothing),
-        make_section("verdicts", "none", items=[]),
-        make_section("trace", "none", traces=[]),
-        make_section("diagram", "none", width=10, height=10, boxes=[], arrows=[]),
-    )
-    page = open_page(document)
-    assert page.locator(".verdict").inner_text() == "– This run makes no claims"
-    assert page.locator(".stage").all_inner_texts() == [
-        "No trace was recorded.",
-        "There is no finite value to draw.",
-        "No input was evaluated.",
-    ]
-
-
 def test_static_words_need_no_browser_to_be_read():
     document = make_document(num_steps=10)
     html = render_page(content_of(document))
@@ -251,13 +233,6 @@ def test_a_list_of_contents_leads_to_every_section(open_page):
     )
     page.emulate_media(media="print")
     assert not page.locator(".contents").is_visible()
-
-
-@pytest.mark.slow
-def test_a_short_report_needs_no_contents():
-    document = make_document(num_steps=10)
-    document["sections"] = document["sections"][:2]
-    assert '<nav class="contents"' not in render_page(content_of(document))
 
 
 def test_columns_of_numbers_are_figures_with_thousands_apart(open_page):
@@ -390,16 +365,3 @@ def test_a_wide_table_scrolls_in_its_box_and_breaks_no_word(open_page):
     )
     assert max(heights) <= 1.6 * 24  # one line each
     assert "gradient" in wide.evaluate("node => getComputedStyle(node).backgroundImage")
-
-
-@pytest.mark.slow
-def test_a_command_stands_on_a_line_of_its_own_and_comes_whole(open_page):
-    command = "attnlab run sorting --seeds 100 --set " + " ".join(
-        f"setting_number_{i}=0.12345" for i in range(12)
-    )
-    text = {"kind": "text", "title": "Again", "text": f"As in:\n`{command}`"}
-    page = open_page(report_of(text))
-    code = page.locator("code.command")
-    assert code.text_content() == command
-    assert code.evaluate("node => getComputedStyle(node).display") == "block"
-    assert code.evaluate("node => node.scrollWidth <= node.clientWidth")

@@ -206,31 +206,6 @@ def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page):
     assert "n/a" in [each["text"] for each in numbers(page)]
 
 
-@pytest.mark.slow
-def test_cells_of_a_small_map_are_no_larger_than_those_of_a_wide_one(open_page):
-    document = make_cross_document()
-    small = make_head("layers.1.attention.weights", [[1.0], [0.5, 0.5]])
-    document["sections"][0]["traces"][0]["attention"].append(small)
-    page = open_page(document, width=1100)
-    sizes = [
-        float(page.locator("canvas.heatmap").nth(i).get_attribute("data-cell-width"))
-        for i in (1, 2)
-    ]
-    assert max(sizes) <= 53
-    assert sizes[1] <= 1.3 * sizes[0]
-
-
-@pytest.mark.slow
-def test_names_in_code_break_after_dots_and_underscores_only(open_page):
-    document = make_cross_document()
-    site = "decoder.layers.0.cross_attention.weights"
-    document["sections"][0]["traces"][0]["attention"][1]["site"] = site
-    code = open_page(document).locator(".map-head code").nth(1)
-    assert code.text_content() == site
-    html = code.inner_html()
-    assert html == "decoder.<wbr>layers.<wbr>0.<wbr>cross_<wbr>attention.<wbr>weights"
-
-
 @pytest.mark.parametrize("scheme", sampled(["dark", "light"], 1))
 def test_numbers_are_legible_on_every_shade_also_in_rows_to_come(open_page, scheme):
     shades = [[i / 20] for i in range(21)]

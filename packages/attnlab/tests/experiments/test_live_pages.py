@@ -9,22 +9,18 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
-import transformers
 from live_page import LivePage, PlainWidget
 
 import attnlab
 from attnlab.draw.page import render_page
-from attnlab.draw.sections import ReportContent
 from attnlab.edits import CutEdge, ScaleHead, ShufflePattern, ZeroHead
 from attnlab.errors import WrongUsage
 from attnlab.experiments import notebook, viewer
-from attnlab.experiments.notebook import Asker, EditableView
+from attnlab.experiments.notebook import EditableView
 from attnlab.experiments.population.population_heads import record_heads
-from attnlab.look.questions import Continuation, Translation
 from tests.sampling import sampled
 
 OUT = ZeroHead(layer=0, head=0)
-CONTENT = ReportContent(title="A model", subtitle="", facts=[], sections=[])
 SEEDS = range(4)
 PIXELS = """canvas => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -104,23 +100,6 @@ def test_a_run_answers_the_input_that_is_typed(blank, sorter):
         assert agree(picture(live), attnlab.ask(sorter, text).trace())
 
 
-@pytest.mark.slow
-def test_an_input_that_was_not_recorded_is_answered_too(blank, sorter, monkeypatch):
-    """A report that recorded other inputs only stands for all that is too large to record."""
-    run = attnlab.open(sorter)
-    section = run.content.section("Step by step")
-    few = [each for each in section.traces if each.input[0] != "c"]
-    monkeypatch.setitem(vars(section), "traces", few)
-    live = LivePage(blank, attnlab.show(run))
-    assert live.shown.input == "bca"
-    live.ask("cab")
-    message(live).get_by_text("The model’s answer.").wait_for()
-    assert agree(picture(live), attnlab.ask(sorter, "cab").trace())
-    live.frame.get_by_role("button", name="Next input").click()  # the recorded ones are there still
-    assert live.heard() == "aaa"
-    assert live.shown.input == "aaa"
-
-
 def test_a_wrong_input_is_told_in_a_sentence_and_the_last_answer_stays(blank, sorter):
     live = LivePage(blank, attnlab.show(sorter))
     evil = "<img src=x onerror=alert(1)>"
@@ -194,25 +173,6 @@ def test_wrong_edits_from_python_raise_and_the_last_answer_stays(sorter):
     json.dumps(shown.widget.result, allow_nan=False)
 
 
-@pytest.mark.slow
-def test_the_edited_answer_stays_when_its_input_is_asked_again(blank, sorter):
-    live = LivePage(blank, attnlab.show(sorter))
-    live.shown.edits = [OUT]
-    live.put("edits", "result")
-    after = attnlab.fork(attnlab.ask(sorter, "cba"), OUT).after
-    field = live.frame.get_by_label("Input", exact=True)
-    for _ in range(2):
-        field.press("Enter")
-        live.frame.get_by_text("The answer of the model with 1 edit.").wait_for()
-        assert agree(picture(live), after)
-    field.fill("bca")  # is a recorded input as soon as it is typed
-    assert live.heard() == "bca"
-    assert agree(picture(live), after)  # until the model has answered
-    live.answer()
-    live.frame.get_by_text("The answer of the model with 1 edit.").wait_for()
-    assert agree(picture(live), attnlab.fork(attnlab.ask(sorter, "bca"), OUT).after)
-
-
 def test_a_kernel_that_stays_silent_is_told_and_the_last_answer_stays(blank, sorter):
     blank.clock.install()
     live = LivePage(blank, attnlab.show(sorter))
@@ -226,46 +186,6 @@ def test_a_kernel_that_stays_silent_is_told_and_the_last_answer_stays(blank, sor
     message(live).get_by_text("of 27.").wait_for()
     assert agree(picture(live), attnlab.ask(sorter, live.shown.input).trace())
     blank.context.close()  # with its clock
-
-
-@pytest.mark.slow
-def test_arrow_keys_in_the_maps_below_step_no_trace(blank, sorter):
-    live = LivePage(blank, attnlab.show(sorter))
-    live.frame.get_by_text("Look closer, and edit the model").click()
-    live.frame.locator(".head[data-layer='0'][data-head='0']").press("ArrowRight")
-    live.frame.get_by_role("heading", name="Head 0.1", exact=True).wait_for()
-    assert live.frame.get_by_text("step 1 of 3", exact=True).is_visible()
-    live.frame.get_by_role("button", name="Next step").press("ArrowRight")
-    live.frame.get_by_text("step 2 of 3", exact=True).wait_for()
-
-
-@pytest.mark.slow
-def test_maps_of_another_model_are_shown_with_their_own_heads(blank):
-    """The one run asks several: an input of `lookup` is for an encoder–decoder or a decoder."""
-    torch.manual_seed(0)
-    shape = {"vocab_size": 4, "max_length": 9, "d_model": 8, "num_heads": 2, "d_ff": 8}
-    small = attnlab.Decoder(attnlab.DecoderConfig(**shape)).eval()
-    large = attnlab.EncoderDecoder(attnlab.EncoderDecoderConfig(**shape, num_layers=2)).eval()
-    names, ids = ["0", "1", "2", "3"], torch.tensor([[3, 1, 2]])
-    questions = {
-        "large": Translation(large, ids, ["3", "1", "2"], ids[:, :1], 2, names),
-        "small": Continuation(small, ids, 2, names),
-    }
-    page = render_page(CONTENT, is_live=True)
-    asker = Asker(lambda _seed, text: questions[text], "large or small")
-    live = LivePage(blank, EditableView(page, asker, is_report=True))
-    live.ask("large")
-    live.frame.get_by_text("Look closer, and edit the model").click()
-    attention = live.frame.get_by_label("Attention", exact=True)
-    attention.select_option(label="Decoder cross-attention")
-    live.frame.locator(".head[data-layer='1'][data-head='1']").click()
-    live.frame.get_by_role("heading", name="Head cross 1.1", exact=True).wait_for()
-    live.ask("small")
-    live.frame.get_by_role("heading", name="Head 0.1", exact=True).wait_for()
-    assert attention.is_hidden()
-    live.ask("large")
-    attention.wait_for()
-    live.frame.get_by_role("heading", name="Head encoder 0.1", exact=True).wait_for()
 
 
 def test_python_sets_input_and_edits_and_the_page_follows(blank, sorter):
@@ -284,21 +204,6 @@ def test_python_sets_input_and_edits_and_the_page_follows(blank, sorter):
         live.shown.seed = 1
 
 
-@pytest.mark.slow
-def test_maps_of_a_text_follow_another_input_with_their_facts(blank, sorter):
-    live = LivePage(blank, attnlab.show(sorter, "cab"))
-    facts = live.frame.locator(".top .facts")
-    live.frame.get_by_text("Answer: a b c").wait_for()
-    assert "Read\nc a b\nAnswer\na b c" in facts.inner_text()
-    live.ask("bbb")
-    live.frame.get_by_text("Answer: b b b").wait_for()
-    assert "Read\nb b b\nAnswer\nb b b" in facts.inner_text()
-    assert live.frame.locator(".row-words .word").first.inner_text() in ("b", "SEP")
-    live.ask("cab")  # the maps that the page holds
-    live.frame.get_by_text("Answer: a b c").wait_for()
-    assert "Read\nc a b" in facts.inner_text()
-
-
 def test_a_model_of_a_run_opens_with_an_example_answered_and_asks_for_letters(blank, sorter):
     live = LivePage(blank, attnlab.show(attnlab.load(sorter)))
     assert "A Decoder of 480 parameters" in live.frame.locator(".subtitle").inner_text()
@@ -313,22 +218,6 @@ def test_a_model_of_a_run_opens_with_an_example_answered_and_asks_for_letters(bl
     live.answer()
     message(live).get_by_text("expected 3 letters from a to c").wait_for()
     assert live.shown.input == "bab"
-
-
-@pytest.mark.slow
-def test_a_model_without_names_opens_with_ids_and_asks_for_ids(blank):
-    torch.manual_seed(0)
-    config = attnlab.DecoderConfig(vocab_size=4, max_length=8, d_model=8, num_heads=2, d_ff=8)
-    live = LivePage(blank, attnlab.show(attnlab.Decoder(config).eval()))
-    assert live.shown.input == "0 1 2 3"
-    live.ask("3 1 2 0")
-    for text, words in (("3 x", "expected ids of tokens"), ("0 " * 8, "expected fewer than 8")):
-        live.frame.get_by_label("Input", exact=True).fill(text)
-        live.frame.get_by_role("button", name="Ask", exact=True).click()
-        live.heard()
-        live.answer()
-        message(live).get_by_text(words).wait_for()
-    assert live.shown.input == "3 1 2 0"
 
 
 def test_a_model_in_training_is_refused_until_it_is_evaluated(blank, sorter):
@@ -374,15 +263,6 @@ def test_a_model_that_answers_nothing_is_refused_as_without_a_widget():
     config = attnlab.EncoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)
     with pytest.raises(WrongUsage, match="Encoder does not know what its tokens are called"):
         attnlab.show(attnlab.Encoder(config).eval())
-
-
-@pytest.mark.slow
-def test_a_pretrained_model_without_a_tokenizer_says_how_it_is_shown():
-    shape = {"n_embd": 8, "n_head": 2, "n_layer": 1, "vocab_size": 99, "n_positions": 64}
-    config = transformers.GPT2Config(**shape, bos_token_id=0, eos_token_id=0)
-    model = attnlab.load(transformers.GPT2LMHeadModel(config).eval())
-    with pytest.raises(WrongUsage, match="without a tokenizer, so a page cannot ask it"):
-        attnlab.show(model)
 
 
 def test_seeds_are_small_pictures_of_their_heads_and_one_is_chosen(blank, population):

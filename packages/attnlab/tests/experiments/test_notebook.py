@@ -148,23 +148,6 @@ def test_the_models_answer_is_shown_before_and_after_with_the_difference(live, q
     assert frame.locator(".edit-answer > p").inner_text() == plain
 
 
-@pytest.mark.slow
-def test_a_cut_square_has_no_weight_after_the_edit_and_one_before(live, question):
-    frame = live.frame
-    walk_to(frame, 4, 1).press("x")
-    live.heard()
-    live.answer()
-    choices = frame.get_by_label("Show", exact=True)
-    choices.wait_for()
-    weights = attnlab.recorded(question)["layers.0.attention.weights"][0, 0, 4, 1]
-    for choice, expected in (("after", 0), ("before", float(weights))):
-        choices.select_option(label=choice)
-        walk_to(frame, 4, 1)
-        reading = frame.locator(".map-reading").inner_text()
-        value, bound = reading.rpartition(": ")[2].split(" ± ")
-        assert abs(float(value) - expected) <= float(bound.replace("−", "-")), reading
-
-
 def test_an_error_is_told_in_its_sentence_and_the_answer_before_it_gives_way(live):
     frame = live.frame
     frame.get_by_role("button", name="Knock out head 0.0").click()
@@ -179,22 +162,6 @@ def test_an_error_is_told_in_its_sentence_and_the_answer_before_it_gives_way(liv
     frame.get_by_label("Show", exact=True).wait_for(state="hidden")
 
 
-@pytest.mark.slow
-def test_an_answer_to_earlier_edits_is_not_shown(live):
-    frame = live.frame
-    frame.get_by_role("button", name="Knock out head 0.0").click()
-    live.heard()
-    walk_to(frame, 4, 1).press("x")
-    live.page.wait_for_function("window.saved.length === 2")
-    live.answer()
-    live.page.wait_for_timeout(100)
-    frame.get_by_text("The model answers …").wait_for()
-    live.heard()
-    live.answer()
-    frame.get_by_text("what the edits did").wait_for()
-    assert frame.locator(".edit-list li").count() == 2
-
-
 def test_maps_without_a_model_keep_the_edits_for_python(blank):
     live = opened(blank, EditableView(view_page(torch.rand(2, 4, 4).softmax(-1))))
     assert live.frame.get_by_label("Input", exact=True).count() == 0
@@ -203,16 +170,6 @@ def test_maps_without_a_model_keep_the_edits_for_python(blank):
     assert list(map(type, live.shown.edits)) == [ZeroHead]
     live.answer()
     live.frame.get_by_text("No model is behind these maps").wait_for()
-
-
-@pytest.mark.slow
-def test_a_square_of_a_pooled_map_cuts_all_its_edges(blank):
-    weights = torch.rand(8, 900, 900).softmax(-1)
-    live = opened(blank, EditableView(view_page(weights, max_bytes=400_000)))
-    walk_to(live.frame, 0, 1).press("x")
-    (edit,) = live.heard()
-    assert edit["query"].startswith("0..")
-    assert edit["key"].split("..")[0] == str(int(edit["query"].split("..")[1]) + 1)
 
 
 def test_the_answer_of_the_kernel_is_that_of_a_fork(question):

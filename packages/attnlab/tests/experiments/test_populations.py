@@ -160,23 +160,6 @@ def test_a_member_that_breaks_is_named_and_disturbs_nobody(monkeypatch, tmp_path
     assert population.solved_at[1] is None
 
 
-@pytest.mark.slow
-def test_when_the_last_that_still_learns_breaks_the_others_are_kept(monkeypatch, tmp_path):
-    """Everyone else had enough by then, so nobody's loss stands at the last mark."""
-    how = {**QUICK, "steps": 500, "evaluate_every": 50, "stop_when_solved": True}
-    alone = attnlab.train_population("sorting", (0, 2), **how)
-    first, last = alone.solved_at
-    assert first < last
-    break_seed(monkeypatch, 2, last - 20)
-    population = attnlab.train_population("sorting", (0, 2), out=tmp_path / "run", **how)
-    assert list(population.faults) == ["2"]
-    fan = population.report.content.section("Loss")
-    assert fan.series[0].y[-1] is None
-    assert None not in fan.series[0].y[:-1]
-    for name, value in alone.weights.items():
-        assert torch.equal(value[0], population.weights[name][0])
-
-
 def test_an_opened_population_is_the_one_that_was_saved(learned, tmp_path):
     opened = attnlab.open(learned.save(tmp_path / "again"))
     assert opened.solved_at == learned.solved_at

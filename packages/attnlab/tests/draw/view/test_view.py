@@ -2,25 +2,20 @@
 and width."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 
-from attnlab.draw.attention import Pattern
 from attnlab.draw.view import view_page
 
-from ..attention.patterns import ODD, make_layers, make_pattern, words
+from ..attention.patterns import ODD, make_layers, make_pattern
 from ..views import CONTRASTS, Open, cell_colors, painted
 from .viewing import (
     MEASURE,
     check_cell,
     check_masked_cell_is_hatched,
-    check_names_keep_out_of_the_corner,
     check_pointing,
     corner,
-    long_names,
     number,
     reading,
     ready,
@@ -151,46 +146,6 @@ def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view)
     assert reading(page) != edge
 
 
-@pytest.mark.slow
-def test_only_what_is_nothing_at_all_is_written_as_zero(open_view):
-    weights = torch.tensor([[[0.004, 0.996, 0.0]]])
-    one = Pattern("attention.weights", weights, ("a",), ("b", "c", "d"))
-    other = replace(one, weights=torch.tensor([[[0.002, 0.998, 0.0]]]))
-    for patterns, shown in (
-        ([[one]], ["<.01", "1", "0"]),
-        ([[one], [other]], ["~0", "~0", "0"]),
-    ):
-        written = [each["text"] for each in painted(open_view(*patterns))]
-        assert written[:3] == shown  # the names of the row and of the keys come after the numbers
-
-
-@pytest.mark.slow
-def test_names_of_rows_and_columns_do_not_meet_where_the_map_is_moved(open_view):
-    check_names_keep_out_of_the_corner(open_view([long_names()]))
-
-
-@pytest.mark.slow
-def test_two_names_of_one_place_are_both_there(open_view):
-    names = [[f"token{i + shift}" for i in range(50)] for shift in (0, 1)]
-    recordings = [make_layers(1, length=50, tokens=each) for each in names]
-    for width in (1280, 400):
-        written = [each["text"] for each in painted(open_view(*recordings, width=width))]
-        pairs = [text for text in written if " / " in text]
-        assert len(pairs) > 10
-        assert all(re.fullmatch(r"\d+ t\S+ / to\S+", text) for text in pairs), pairs
-        if width == 1280:
-            assert "30 token30 / token31" in pairs
-
-
-@pytest.mark.slow
-def test_the_legend_has_no_stray_marks_and_nothing_moves_where_that_is_asked(open_view):
-    page = open_view(make_layers(), width=400)
-    assert "·" not in page.locator(".legend-line").inner_text()
-    page.emulate_media(reduced_motion="reduce")
-    page.get_by_role("button", name="Zoom in").click()
-    assert page.evaluate("document.getAnimations().length") == 0
-
-
 def test_two_fingers_zoom(open_view):
     page = open_view([make_pattern(queries=64)], has_touch=True)
     left, top, cell = corner(page)
@@ -276,13 +231,6 @@ def test_two_recordings_are_compared_cell_by_cell(open_view):
     assert " → " not in page.locator(".map-part dd").first.inner_text()
 
 
-@pytest.mark.slow
-def test_two_recordings_that_are_alike_open_as_the_first_and_not_as_a_map_of_zeros(open_view):
-    one = make_layers(1, seed=1)
-    page = open_view(one, one, names=("clean", "cut"))
-    assert page.get_by_label("Show", exact=True).evaluate(CHOSEN) == "clean"
-
-
 def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view):
     pattern = make_pattern(heads=2, queries=700)
     page = open_view([pattern], max_bytes=400_000)
@@ -301,18 +249,6 @@ def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view):
     assert abs(most - float(square.max())) <= bound_too + 0.0006 * most
 
 
-@pytest.mark.slow
-def test_a_pooled_page_fits_a_phone_and_tells_small_weights_apart(open_view):
-    page = open_view([make_pattern(heads=1, queries=1500)], max_bytes=400_000, width=360)
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
-    shown = page.locator(".row-words .number").all_inner_texts()
-    assert len(shown) == 8
-    assert not any("<" in each for each in shown), shown
-    last = max(each["y"] for each in painted(page) if each["align"] == "right")
-    height = page.locator("canvas.heatmap").bounding_box()["height"]
-    assert last + 5 < height, "the last name is cut"
-
-
 def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view):
     names = ["\u202eabc", "\u2028", "\u00a0", "\u0000", "👩\u200d👧", "a\u00a0b"]
     page = open_view([make_pattern(heads=1, queries=6, tokens=names)])
@@ -320,16 +256,6 @@ def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view):
     assert {"‹U+202E›abc", "‹U+2028›", "‹U+00A0›", "‹U+0000›", "👩\u200d👧", "a\u00a0b"} <= set(
         written
     )
-
-
-@pytest.mark.slow
-def test_what_is_known_of_one_recording_alone_has_no_difference(open_view):
-    other = make_pattern(heads=1, queries=3)
-    hidden = {"weights": torch.zeros(1, 3, 3), "blocked": torch.ones(3, 3, dtype=torch.bool)}
-    page = open_view([replace(other, **hidden)], [other])
-    page.get_by_label("Shown as", exact=True).select_option(label="Entropy")
-    label = page.locator(".overview .head").get_attribute("aria-label")
-    assert str(label).endswith("entropy n/a")
 
 
 def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view):
@@ -379,13 +305,6 @@ def test_themes_repaint_the_maps_and_paper_is_light_with_maps_as_light_as_the_wo
         page.wait_for_timeout(100)
     assert cell_colors(page, 0, 7, 0) == light
     assert not page.get_by_role("button", name="Zoom in").is_visible()
-
-
-@pytest.mark.slow
-def test_one_token_and_one_head_are_enough(open_view):
-    weights = make_pattern(heads=1, queries=1).weights
-    page = open_view([Pattern("attention.weights", weights, words(1), words(1))], width=400)
-    assert walk_to(page, 0, 0) == "Query 0 ‘w0’ → key 0 ‘w0’: 1 ± 0.0040"
 
 
 def test_a_damaged_map_is_said_and_not_drawn(open_html):
