@@ -11,17 +11,16 @@ import attnlab
 from attnlab.design import check_record, design_for, designs, prove
 from attnlab.errors import WrongUsage
 from attnlab.experiments.experiment import Run
-from attnlab.experiments.handmade import HandmadeConfig, cohorts, comparison, report, workshop
+from attnlab.experiments.handmade import HandmadeConfig, cohorts, comparison, workshop
 from attnlab.experiments.handmade.programs import PROGRAMS
 from attnlab.models import SingleHead
-from attnlab.programs import Program, check_program, interpret, open_compiled
+from attnlab.programs import Program, check_program, interpret
 from attnlab.tasks.vectors import VectorTask
 from attnlab.train import Evaluation, Member, train_together
 from tests.sampling import first_of_each, sampled
 
 SMALL = {"positions": "one_hot", "seeds": 3, "steps": 3_500, "learning_rate": 0.1}
 TINY = {"steps": 3, "seeds": 2}
-WHO = ("by hand", "learned", "compiled")
 CLAIMS = [
     "proved_identity", "proved_copy_first", "proved_unique", "no_smaller_gain",
     "wrong_design_refuted", "learned_identity", "learned_copy_first", "learned_unique",
@@ -42,15 +41,8 @@ def learned(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workshop, "train_cohort", kept)
-        patch.setattr(report, "_CURVE_POINTS", 4)
         run = attnlab.run("handmade", out=tmp_path_factory.mktemp("runs") / "handmade", **SMALL)
     return run, cohorts
-
-
-@pytest.fixture(autouse=True)
-def few_points(learned, monkeypatch):
-    """Draw the curve over the gains, the slowest part of the report, from few points."""
-    monkeypatch.setattr(report, "_CURVE_POINTS", 2)
 
 
 @pytest.fixture
@@ -253,35 +245,6 @@ def test_the_compiled_weights_stand_beside_the_others_with_a_certificate(learned
     for rule in PROGRAMS:
         folder = run.folder / "programs" / rule
         assert "DIFFERS" not in check_program.verdict(folder)
-
-
-def test_the_compiled_matrices_stand_beside_the_others_with_program_and_certificate(learned):
-    run, cohorts = learned
-    section = run.content.section("By hand, learned, compiled: the matrices")
-    assert [choice.label for choice in section.choices] == list(PROGRAMS)
-    for choice in section.choices:
-        folder = run.folder / "programs" / choice.label
-        told = json.loads((folder / "certificate.json").read_text())
-        assert choice.note.startswith(f"Program: {PROGRAMS[choice.label]!r}. Certificate: all")
-        assert f"all {told['inputs']:,} inputs" in choice.note
-        assert f"sha256 {told['outputs'][:12]}…" in choice.note
-        drawn = {each.title.partition(":")[0]: each for each in choice.maps}
-        names = [f"{name}, {who}" for name in ("Km", "Qm", "Vm") for who in WHO]
-        assert list(drawn)[:9] == names
-        model = open_compiled(folder).model
-        for name, part in (("Km", "key"), ("Qm", "query"), ("Vm", "value")):
-            linear = getattr(model.layers[0].attention, part)
-            expected = linear.weight.T.tolist()
-            if linear.bias.any():
-                expected.append(linear.bias.tolist())
-            for row, cells in zip(drawn[f"{name}, compiled"].rows, expected, strict=True):
-                assert row == pytest.approx(cells, rel=5e-3)
-            own = getattr(cohorts[choice.label].finite[0].matrices(), name).tolist()
-            for row, cells in zip(drawn[f"{name}, learned"].rows, own, strict=True):
-                assert row == pytest.approx(cells, rel=5e-3)
-    labels = {each.title.partition(":")[0]: each.row_labels for each in choice.maps}
-    assert labels["Km, compiled"] == ["BOS", "A", "B", "C", "r1", "r2"]
-    assert labels["hidden units write, compiled"] == ["u1", "u2", "bias"]
 
 
 def test_the_eight_panels_stand_side_by_side_with_their_numbers_and_colours_of_their_range(learned):

@@ -366,16 +366,12 @@ def test_mismatched_pairs_are_counted_by_what_is_said(monkeypatch):
 def test_the_report_shows_every_source_and_every_head(learned):
     first = learned.content.section("Step by step").traces[0].attention[0]
     assert head_at(first.site, first.head) == "cross 0.0"
-    choices = learned.content.section("Cross-attention").choices
-    assert len(choices) == 72
-    assert all(len(each.maps) == 2 for each in choices)
-    assert len(learned.content.section("Every head of every seed").rows) == 4
     bars = learned.content.section("Facts that are new each time")
     assert bars.groups == ["loose", "bound", "ordered"]
-    assert len(learned.content.section("A key beside a value that is not its own").rows) == 5
+    traces = learned.content.section("Step by step").traces
+    assert len(traces) == 72
     # of inputs equally varied the page takes the last
-    opened = learned.content.section("Step by step").traces[-1].input
-    assert " ".join(opened) == choices[0].label == task.EXAMPLE
+    assert " ".join(traces[-1].input) == task.EXAMPLE
     said = learned.content.section("What this shows").text
     assert "heads give more weight to the value than to the key" in said
     assert len(json.dumps(learned.content.to_json())) < 2_000_000

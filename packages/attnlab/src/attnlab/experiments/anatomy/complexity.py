@@ -19,7 +19,7 @@ import torch
 from attnlab import seeds
 from attnlab.core.stats import Interval, is_above, mean_interval
 from attnlab.draw.claims import judge_all
-from attnlab.draw.sections import Lines, Scalar, Section, Series, Table
+from attnlab.draw.sections import Lines, Section, Series
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.anatomy.config import NAME, SHORTEST, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.cost import multiply_adds, peak_memory, times
@@ -127,7 +127,6 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     size = f"d = {_D_MODEL}, {_NUM_HEADS} heads, d_ff = {_D_FF:,}, one input, float32"
     numbers: Numbers = {
         "size": f"{size}, {threads}",
-        "d_ff": _D_FF,
         "equal": _EQUAL,
         "repeats": config.repeats,
         "longest": longest,
@@ -282,7 +281,6 @@ def _crossing_text(costs: Costs, name: str) -> str:
 
 
 def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
-    lengths = list(costs["fused"])
     draw = partial(Lines, x_label="tokens", x_log=True, y_log=True)
     milliseconds, mebibytes = [], []
     for name, cost in costs.items():
@@ -294,52 +292,7 @@ def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
     kept = list(costs["kept"])
     alone = [weights_bytes(length) / _MEBI for length in kept]
     mebibytes.append(Series(name="the weights alone (counted)", x=kept, y=alone))
-    crossings = [
-        ["scores and values", "counted", f"at {_D_FF:,} tokens"],
-        ["all of attention", "counted", f"at {_EQUAL:,} tokens"],
-        [_NAMES["kept"], "measured", numbers["crossing"]["kept"]],
-        [_NAMES["fused"], "measured", numbers["crossing"]["fused"]],
-    ]
     return [
-        draw(series=_counts(lengths), **WORDS.texts("complexity.counted", numbers)),
         draw(series=milliseconds, **WORDS.texts("complexity.time", numbers)),
         draw(series=mebibytes, **WORDS.texts("complexity.memory")),
-        Table(
-            columns=["what", "how", "where"],
-            rows=crossings,
-            **WORDS.texts("complexity.crossings"),
-        ),
-        Table.of_records(
-            records=[_record(costs, length) for length in lengths],
-            **WORDS.texts("complexity.table"),
-        ),
     ]
-
-
-def _counts(lengths: list[int]) -> list[Series]:
-    """Draw the multiply-adds by length, in millions."""
-    attention, scores, feed_forward = list[float](), list[float](), list[float]()
-    for length in lengths:
-        attention.append(attention_count(length) / 1e6)
-        scores.append(2 * length**2 * _D_MODEL / 1e6)
-        feed_forward.append(feed_forward_count(length) / 1e6)
-    return [
-        Series(name="attention", x=lengths, y=attention),
-        Series(name="of it, scores and values", x=lengths, y=scores),
-        Series(name="feed-forward", x=lengths, y=feed_forward),
-    ]
-
-
-def _record(costs: Costs, length: int) -> dict[str, Scalar]:
-    record: dict[str, Scalar] = {
-        "tokens": length,
-        "attention (M)": f"{attention_count(length) / 1e6:,.1f}",
-        "feed-forward (M)": f"{feed_forward_count(length) / 1e6:,.1f}",
-        "weights (MiB)": f"{weights_bytes(length) / _MEBI:,.2f}",
-    }
-    for name, cost in costs.items():
-        record[f"{name}: ms"] = record[f"{name}: MiB"] = ""
-        if length in cost:
-            record[f"{name}: ms"] = f"{1e3 * cost[length].median:.2f}"
-            record[f"{name}: MiB"] = f"{cost[length].memory / _MEBI:.2f}"
-    return record

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.draw.sections import Lines, Section, Series, Table
+from attnlab.draw.sections import Lines, Section, Series
 from attnlab.errors import present
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most, number_text
@@ -34,10 +34,6 @@ _LEVELS = (
 )  # fmt: skip
 _DRAWN = [(torch.float32, value) for value in _VALUES]
 _DRAWN += [(torch.bfloat16, -1e9), (torch.float16, -1e9)]
-_DEAD_COLUMNS = (
-    "dtype", "attend", "its gradient", "softmax of -inf", "its gradient",
-    "-1e9: weight on masked keys",
-)  # fmt: skip
 _ALLOWED = torch.tensor([True, True, True, True, False, False, False, False])
 
 Leaks = dict[tuple[torch.dtype, float], dict[float, float]]
@@ -67,7 +63,7 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         **_leak_numbers(leaks),
         **_dead_numbers(dead),
     }
-    return PartResult("mask_value", numbers, _claims(numbers), _sections(leaks, dead, numbers))
+    return PartResult("mask_value", numbers, _claims(numbers), _sections(leaks, numbers))
 
 
 def _claims(numbers: Numbers) -> list[Claim]:
@@ -158,32 +154,12 @@ def _leaks(noise: Tensor) -> tuple[Leaks, list[float]]:
     return leaks, ours
 
 
-def _sections(leaks: Leaks, dead: dict[torch.dtype, DeadRow], numbers: Numbers) -> list[Section]:
-    series, records = [], []
+def _sections(leaks: Leaks, numbers: Numbers) -> list[Section]:
+    series = []
     for dtype, value in _DRAWN:
         name, y = f"{_VALUES[value]} in {_NAMES[dtype]}", map(leaks[dtype, value].get, _LEVELS)
         series.append(Series(name=name, x=_LEVELS, y=list(y)))
-    for (dtype, value), leak in leaks.items():
-        record = {
-            "dtype": _NAMES[dtype],
-            "number": _VALUES[value],
-            "masked_fill": "raises" if refuses(dtype, value) else "works",
-            "a tensor of it": f"{float(torch.tensor(value, dtype=dtype)):g}",
-            "scores at -10": f"{leak[10.0]:.3g}",
-            "at -90": f"{leak[90.0]:.3g}",
-            "at -150": f"{leak[150.0]:.3g}",
-            "gives way": _gives_way(leak),
-        }
-        records.append(record)
-    return [
-        Lines(x_log=True, series=series, **WORDS.texts("mask_value.lines", numbers)),
-        Table.of_records(records=records, **WORDS.texts("mask_value.table", numbers)),
-        Table(
-            columns=_DEAD_COLUMNS,
-            rows=[[_NAMES[dtype], *map(number_text, row)] for dtype, row in dead.items()],
-            **WORDS.texts("mask_value.blocked"),
-        ),
-    ]
+    return [Lines(x_log=True, series=series, **WORDS.texts("mask_value.lines", numbers))]
 
 
 def filled_weights(scores: Tensor, mask: Tensor, value: float) -> Tensor:
@@ -245,10 +221,3 @@ def _dead_row(dtype: torch.dtype, seed: int) -> DeadRow:
 def _most_down_to(leaks: dict[float, float], lowest: float) -> float:
     """Return the largest leak at the levels up to one."""
     return most(leak for level, leak in leaks.items() if level <= lowest)
-
-
-def _gives_way(leaks: dict[float, float]) -> str:
-    """Name the last level with a leak up to 0.1, and the first with a leak of 0.9 or more."""
-    holds = [level for level, leak in leaks.items() if leak <= 0.1]
-    gone = [level for level, leak in leaks.items() if leak >= 0.9]
-    return "never" if not holds or not gone else f"{-holds[-1]:,.0f} to {-gone[0]:,.0f}"

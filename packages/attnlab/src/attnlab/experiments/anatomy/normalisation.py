@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.draw.sections import Lines, Scalar, Section, Series, Table
+from attnlab.draw.sections import Lines, Section, Series
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, most, number_text
 from attnlab.experiments.claims import Claim
@@ -45,13 +45,11 @@ def other_norm(x: Tensor, *, epsilon: float = _EPSILON, correction: int = 1) -> 
 def show(config: AnatomyConfig, context: Run) -> PartResult:
     """Compare the formulas over widths and sizes, and the positions before and after a norm."""
     generator = seeds.generator(context.seed, NAME, "normalisation")
-    apart: dict[str, list[float]] = {"float64": [], "float32": []}
-    biased, shrunk = {}, {}
+    apart, biased, shrunk = list[float](), {}, {}
     for width in _WIDTHS:
         unit = x = torch.randn(min(config.draws, 1_000), width, generator=generator).double()
         for scale in (1e-4, 1e-2, 1.0, 1e2):
-            apart["float64"].append(_apart(layer_norm, scale * x))
-            apart["float32"].append(_apart(layer_norm, scale * x.float()))
+            apart.append(_apart(layer_norm, scale * x))
         if width > 1:
             shrunk[width] = _shrinkage(x)
             # Each row with mean 0 and variance 1, so that ε hardly matters.
@@ -71,7 +69,7 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     numbers: Numbers = {
         "length": _LENGTH,
         "epsilon": _EPSILON,
-        "apart": {"float64": most(apart["float64"]), "float32": most(apart["float32"])},
+        "apart": most(apart),
         "biased": biased,
         "means": float(after.mean(-1).abs().max()),
         "low": float(variances.min()),
@@ -85,17 +83,15 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         Series(name="ε inside the root (PyTorch's)", x=_SCALES, y=inside),
         Series(name="ε outside", x=_SCALES, y=outside),
     ]
-    widths = [_width_record(width, shrunk.get(width), biased[width]) for width in _WIDTHS]
     sections: list[Section] = [
         Lines(series=densities, **WORDS.texts("normalisation.densities", numbers)),
         Lines(x_log=True, series=sizes, **WORDS.texts("normalisation.epsilon", numbers)),
-        Table.of_records(records=widths, **WORDS.texts("normalisation.widths", numbers)),
     ]
     return PartResult("normalisation", numbers, _claims(numbers), sections)
 
 
 def _claims(numbers: Numbers) -> list[Claim]:
-    apart, biased, small = numbers["apart"]["float64"], numbers["biased"], numbers["small"]
+    apart, biased, small = numbers["apart"], numbers["biased"], numbers["small"]
     means, low, high = numbers["means"], numbers["low"], numbers["high"]
     return [
         Claim(
@@ -137,16 +133,6 @@ def _claims(numbers: Numbers) -> list[Claim]:
 def _expected(width: int) -> float:
     """Return the factor between the outputs of the other formula and of PyTorch's."""
     return math.sqrt((width - 1) / width)
-
-
-def _width_record(width: int, factor: float | None, difference: float) -> dict[str, Scalar]:
-    factor_text = "NaN" if factor is None else f"{factor:.6f}"
-    return {
-        "width": width,
-        "factor": factor_text,
-        "√((d-1)/d)": f"{_expected(width):.6f}",
-        "largest difference": number_text(difference, ".3g"),
-    }
 
 
 def _apart(norm: Callable[[Tensor], Tensor], x: Tensor) -> float:

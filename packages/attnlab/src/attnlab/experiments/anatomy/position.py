@@ -109,21 +109,11 @@ def _claims(numbers: Numbers) -> list[Claim]:
 
 
 def _sections(distances: dict[str, list[float]], numbers: Numbers) -> list[draw.Section]:
-    products, means, records = _products(_WIDTH), [], []
-    curves = []
+    products, curves = _products(_WIDTH), []
     for start in _STARTS:
         y = products[start, start:].tolist()
         curves.append(draw.Series(name=f"from p = {start}", x=range(len(y)), y=y))
-    for kind, values in distances.items():
-        means.append(mean_interval(values))
-        record = {
-            "positions": kind,
-            "mean difference": "{:.3g} ({:.3g} to {:.3g})".format(*means[-1]),
-            "smallest": f"{min(values):.3g}",
-            "largest": f"{max(values):.3g}",
-            "same set": "yes" if max(values) <= 1e-6 else "no",
-        }
-        records.append(record)
+    means = list(map(mean_interval, distances.values()))
     return [
         draw.Bars(
             groups=list(distances),
@@ -135,7 +125,6 @@ def _sections(distances: dict[str, list[float]], numbers: Numbers) -> list[draw.
             **WORDS.texts("position.maps", numbers),
         ),
         draw.Lines(series=curves, **WORDS.texts("position.products", numbers)),
-        draw.Table.of_records(records=records, **WORDS.texts("position.table", numbers)),
     ]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.core.stats import mean_interval
-from attnlab.draw.sections import Lines, Scalar, Section, Series, Table
+from attnlab.draw.sections import Lines, Section, Series
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult
 from attnlab.experiments.claims import Claim
@@ -113,17 +113,11 @@ def _claims(numbers: Numbers) -> list[Claim]:
 
 
 def _sections(ranks: dict[str, dict[int, list[int]]], numbers: Numbers) -> list[Section]:
-    series, rows = [], list[list[Scalar]]()
+    series = []
     for name, kind_ranks in ranks.items():
         means = map(mean_interval, kind_ranks.values())
         series.append(Series.of_intervals(name, list(kind_ranks), means))
-    for rank in range(1, _WIDTH + 1):
-        rows.append([rank, *(range_words(kind_ranks[rank]) for kind_ranks in ranks.values())])
-    columns = ["rank of the input", *ranks]
-    return [
-        Lines(series=series, **WORDS.texts("rank.lines", numbers)),
-        Table(columns=columns, rows=rows, **WORDS.texts("rank.table", numbers)),
-    ]
+    return [Lines(series=series, **WORDS.texts("rank.lines", numbers))]
 
 
 def one_head(value: Tensor, generator: torch.Generator) -> Tensor:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.core.stats import Interval, mean_interval
-from attnlab.draw.sections import Level, Lines, Scalar, Section, Series, Table
+from attnlab.draw.sections import Level, Lines, Section, Series
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
-from attnlab.experiments.anatomy.result import PartResult, interval_text
+from attnlab.experiments.anatomy.result import PartResult
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.words import Numbers
@@ -37,10 +37,8 @@ _FIGURES: dict[str, Callable[[Any], Tensor]] = {  # of an attention, for each dr
 Measured = dict[bool, dict[str, Interval]]
 """Each figure at one width, with and without the scale."""
 
-_LEVELS = {
-    "largest": [Level(name="saturation 1.0", y=1.0)],
-    "entropy": [Level(name="uniform, ln 10", y=2.302585)],
-}
+_DRAWN = ("largest", "variance", "gradient")
+_LEVELS = {"largest": [Level(name="saturation 1.0", y=1.0)]}
 
 
 def show(config: AnatomyConfig, context: Run) -> PartResult:
@@ -123,7 +121,7 @@ def _means(measured: Sequence[Measured], *, is_scaled: bool) -> dict[str, list[f
 
 def _sections(measured: Sequence[Measured], numbers: Numbers) -> list[Section]:
     sections: list[Section] = []
-    for name in _FIGURES:
+    for name in _DRAWN:
         series = []
         for scale, label in _NAMES.items():
             intervals = [figures[scale][name] for figures in measured]
@@ -137,20 +135,7 @@ def _sections(measured: Sequence[Measured], numbers: Numbers) -> list[Section]:
             **WORDS.texts(f"scaling.{name}", numbers),
         )
         sections.append(lines)
-    records: list[dict[str, Scalar]] = []
-    for width, of_width in zip(_WIDTHS, measured, strict=True):
-        for scale, label in _NAMES.items():
-            record: dict[str, Scalar] = {
-                "d_k": width,
-                "scale": label,
-                "largest weight": interval_text(of_width[scale]["largest"], 4),
-                "entropy (nats)": interval_text(of_width[scale]["entropy"]),
-                "variance of scores": interval_text(of_width[scale]["variance"], 2),
-                "gradient norm": interval_text(of_width[scale]["gradient"], 4),
-            }
-            records.append(record)
-    table = Table.of_records(records=records, **WORDS.texts("scaling.table", numbers))
-    return [*sections, table]
+    return sections
 
 
 def measure(width: int, draws: int, seed: int) -> Measured:

@@ -21,9 +21,9 @@ from attnlab import seeds
 from attnlab.core.sizes import count_numbers
 from attnlab.core.stats import Interval, share_interval
 from attnlab.display import plural
-from attnlab.draw.sections import Heatmap, Level, Lines, MapChoice, Maps, Scalar, Series, Table
+from attnlab.draw.sections import Heatmap, Level, Lines, MapChoice, Maps, Series
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
-from attnlab.experiments.anatomy.result import PartResult, interval_text, least
+from attnlab.experiments.anatomy.result import PartResult, least
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.words import Numbers
@@ -100,10 +100,8 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     shown = sorted(trials.items(), key=lambda pair: pair[0] != 2)
     x, _ = make_batch(seeds.generator(context.seed, NAME, "heads", "picture"))
     choices = [_choice(_heads(count), trial, x) for count, trial in shown]
-    records = [_record(count, trial) for count, trial in trials.items()]
     maps = Maps(choices=choices, **WORDS.texts("heads.maps", numbers))
-    table = Table.of_records(records=records, **WORDS.texts("heads.table", numbers))
-    return PartResult("heads", numbers, _claims(numbers), [lines, maps, table])
+    return PartResult("heads", numbers, _claims(numbers), [lines, maps])
 
 
 def _claims(numbers: Numbers) -> list[Claim]:
@@ -212,21 +210,6 @@ def median_and_quartiles(errors: list[float]) -> Interval:
 
 def _heads(count: int) -> str:
     return f"{count} {plural(count, 'head')}"
-
-
-def _record(count: int, trial: Trial) -> dict[str, Scalar]:
-    solved = share_interval(trial.num_solved, len(trial.errors))
-    whole, quartiles = [error for error in trial.errors if error != math.inf], "n/a"
-    if whole:
-        quartiles = interval_text(median_and_quartiles(whole), 4)
-    return {
-        "heads": count,
-        "width of each": _WIDTH // count,
-        "parameters": trial.parameters,
-        "median error (quartiles)": quartiles,
-        "solved": f"{solved.value:.0%}",
-        "95 % interval of the share": f"{solved.low:.0%} to {solved.high:.0%}",
-    }
 
 
 def _curve(name: str, trial: Trial) -> Series:

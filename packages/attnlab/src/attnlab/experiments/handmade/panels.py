@@ -1,6 +1,5 @@
 """The maps of the report: eight panels of a head on an input, and the score tables of heads."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnlab.design import Design, score_table
-from attnlab.draw.sections import Arrow, Box, Diagram, Heatmap, MapChoice, Maps, Texts, Tone
+from attnlab.draw.sections import Heatmap, MapChoice, Maps, Texts
 from attnlab.experiments.handmade.cohorts import Cohort
 from attnlab.experiments.handmade.config import WORDS
 from attnlab.models.single_head import SingleHead
@@ -99,42 +98,6 @@ def panels_of(design: Design, cohort: Cohort, text: str) -> dict[str, Panels]:
     if cohort.finite:
         heads["learned"] = NumpyTransformer(*cohort.finite[0].matrices())
     return {who: head.panels(x) for who, head in heads.items()}
-
-
-def head_section(design: Design) -> Diagram:
-    """Draw the head with the widths of a design that has positions."""
-    task, size = design.task, len(design.Km[0])
-    width, longest = len(design.Km), f"up to {task.row_length}"
-
-    def box(x: float, y: float, title: str, note: str, tone: Tone = "plain") -> Box:
-        return Box(x=x, y=y, width=150, height=52, title=title, note=note, tone=tone)
-
-    boxes = [
-        box(10, 80, "x", f"tokens, {longest} × {task.input_dim}", "quiet"),
-        box(10, 160, "pos", f"places, {longest} × {width - task.input_dim}", "quiet"),
-        box(220, 20, "Q = [x ; pos] Qm", f"Qm {width} × {size}", "accent"),
-        box(220, 120, "K = [x ; pos] Km", f"Km {width} × {size}", "accent"),
-        box(220, 220, "V = [x ; pos] Vm", f"Vm {width} × {task.output_dim}", "accent"),
-        box(430, 70, f"scores Q Kᵀ/√{size}", "query × key"),
-        box(640, 70, "attention", "softmax over the keys"),
-        box(640, 220, "output", "attention V"),
-    ]
-    inputs = itertools.product((106, 186), (46, 146, 246))
-    arrows = [[(160, start), (190, start), (190, end), (220, end)] for start, end in inputs]
-    arrows += [
-        [(370, 46), (400, 46), (400, 88), (430, 88)],
-        [(370, 146), (400, 146), (400, 104), (430, 104)],
-        [(580, 96), (640, 96)],
-        [(715, 122), (715, 220)],
-        [(370, 246), (640, 246)],
-    ]
-    return Diagram(
-        width=800,
-        height=290,
-        boxes=boxes,
-        arrows=[Arrow(points=points) for points in arrows],
-        **WORDS.texts("head", {"rule": task.rule}),
-    )
 
 
 def comparison_section(pairs: Sequence[tuple[Design, Cohort]]) -> Maps:

@@ -6,22 +6,15 @@ from dataclasses import replace
 from statistics import fmean
 
 from attnlab.core.stats import mean_interval
-from attnlab.design import Design, Proof, prove
+from attnlab.design import Design, Proof
 from attnlab.draw.sections import Bars, BarSeries, Lines, ReportContent, Scalar, Series, Table, Text
 from attnlab.experiments.handmade.cohorts import BLOCK, CLOSE, Cohort
 from attnlab.experiments.handmade.comparison import Comparison
 from attnlab.experiments.handmade.config import NAME, WORDS, HandmadeConfig
 from attnlab.experiments.handmade.handmade_claims import HandmadeResult, Proved
-from attnlab.experiments.handmade.panels import comparison_section, head_section, panels_section
-from attnlab.experiments.handmade.programs import (
-    program_maps,
-    program_weights,
-    programs_section,
-)
+from attnlab.experiments.handmade.panels import comparison_section, panels_section
+from attnlab.experiments.handmade.programs import program_maps, programs_section
 from attnlab.experiments.sections import parameters_section, settings_section
-
-_CURVE_POINTS = 45
-_CURVE_END = 1.25  # times the needed gap
 
 
 def make_content(result: HandmadeResult) -> ReportContent:
@@ -53,13 +46,10 @@ def make_content(result: HandmadeResult) -> ReportContent:
         ],
         sections=[
             panels_section(pairs),
-            head_section(designs["copy_first"]),
             _proofs_section(proved),
             programs_section(result.compiled),
-            program_weights(result.compiled, pairs),
             program_maps(result.compiled, pairs),
             Text(**WORDS.texts("derivation", {**designs, "tolerance": config.tolerance})),
-            _gain_section(designs.values()),
             _learned_section(cohorts),
             _losses_section(cohorts),
             comparison_section([(designs[cohort.task.rule], cohort) for cohort in cohorts]),
@@ -123,20 +113,6 @@ def _proof_record(proof: Proof) -> dict[str, Scalar]:
         "right keys weigh at least": proof.min_right_weight,
         "least |output|": min_output_size,
     }
-
-
-def _gain_section(designs: Iterable[Design]) -> Lines:
-    series = []
-    for design in designs:
-        gaps, shares = [], []
-        for point in range(1, _CURVE_POINTS + 1):
-            gap = design.gap * _CURVE_END * point / _CURVE_POINTS
-            proof = prove(design.with_gap(gap))
-            gaps.append(gap)
-            shares.append(100 * proof.failures / proof.inputs)
-        name = f"{design.name} (computed: {design.gap:.2f})"
-        series.append(Series(name=name, x=gaps, y=shares))
-    return Lines(series=series, **WORDS.texts("gain", {"tolerance": design.tolerance}))
 
 
 def _learned_section(cohorts: Sequence[Cohort]) -> Bars:

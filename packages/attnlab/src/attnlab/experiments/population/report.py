@@ -11,10 +11,10 @@ from torch import Tensor
 from attnlab.core.stats import share_interval
 from attnlab.core.store import pack
 from attnlab.draw.sections import Band, Lines, ReportContent, Section, Series, Table
+from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Findings, MetricLine
 from attnlab.experiments.population.heads_sections import heads_sections, ranked_members
 from attnlab.experiments.population.population import WORDS, Population
-from attnlab.experiments.population.population_claims import evaluate_claims
 from attnlab.experiments.population.population_heads import PopulationHeads, record_heads
 from attnlab.experiments.report import Report
 from attnlab.experiments.sections import (
@@ -53,6 +53,28 @@ def make_report(population: Population) -> Report:
     findings = Findings(population.model_at(typical), claims, content, files=files)
     metrics = _metrics(population)
     return Report.of(population.experiment, population.description, findings, metrics)
+
+
+def evaluate_claims(population: Population) -> list[Claim]:
+    """Evaluate the claims: at least half of the members solve the problem, and none diverged."""
+    solved = population.problem_description.solved
+    return [
+        Claim(
+            "most_seeds_solve_it",
+            f"at least half of the members solve the problem ({solved}); with the 95 % interval "
+            "(Wilson)",
+            population.solved_words.replace(" solved", ""),
+            "at least 50 %",
+            population.success.value >= 0.5,
+        ),
+        Claim(
+            "none_broke",
+            "no member's loss or gradient stopped being finite",
+            f"{len(population.faults):,} of {len(population):,}",
+            "0",
+            not population.faults,
+        ),
+    ]
 
 
 def _files(population: Population) -> dict[str, bytes]:

@@ -57,14 +57,11 @@ def code(
     return Coded(ids, torch.tensor([number[row.label] for row in rows]))
 
 
-def make_batch(coded: Coded, chosen: Sequence[int], *, length: int | None = None) -> Batch:
-    """Make a batch of some texts, padded to the longest of them, or to `length`."""
+def make_batch(coded: Coded, chosen: Sequence[int]) -> Batch:
+    """Make a batch of some texts, padded to the longest of them."""
     ids = [coded.ids[place] for place in chosen]
     lengths = torch.tensor(list(map(len, ids)))
     tokens = pad_sequence(ids, batch_first=True, padding_value=tokenizers.PAD)
-    if length is not None and length > tokens.shape[1]:
-        shape = (len(ids), length - tokens.shape[1], *tokens.shape[2:])
-        tokens = torch.cat((tokens, tokens.new_full(shape, tokenizers.PAD)), 1)
     real = torch.arange(tokens.shape[1]) < lengths.unsqueeze(-1)
     return Batch(tokens, real, coded.labels[torch.tensor(chosen, dtype=torch.int64)])
 

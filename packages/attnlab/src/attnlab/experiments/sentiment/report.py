@@ -14,7 +14,7 @@ from attnlab.core.stats import Interval
 from attnlab.draw import sections as draw
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.sections import parameters_section, settings_section
-from attnlab.experiments.sentiment import inspection, pictures
+from attnlab.experiments.sentiment import inspection
 from attnlab.experiments.sentiment.classes import class_sections
 from attnlab.experiments.sentiment.comparison import accuracy_of, gain_over, mcnemar
 from attnlab.experiments.sentiment.config import NAME, WORDS, ModelName, SentimentConfig
@@ -23,7 +23,7 @@ from attnlab.experiments.sentiment.fit import Outcome, Prepared, TrainedModel
 from attnlab.experiments.sentiment.interpretation import interpretation_section
 from attnlab.experiments.sentiment.sentiment_claims import majority_accuracy
 from attnlab.models.parameters import count_from_model
-from attnlab.tasks.tokenizers import UNK, PartTokenizer, clean, words_of
+from attnlab.tasks.tokenizers import UNK, PartTokenizer, clean
 
 _MOST_CLASSES_NAMED = 8
 _MOST_CLASSES_LISTED = 20
@@ -35,7 +35,7 @@ def make_content(
 ) -> draw.ReportContent:
     """Make the report's content: on both models, or on the only one that was trained."""
     fair, main = outcomes[0], config.main
-    model, prepared = fair.models[main][0].model, fair.prepared[main]
+    model = fair.models[main][0].model
     shown = inspection.texts_to_show(fair, main, config.show)
     named = dataclasses.replace(config, data=_data_name(config))
     classes = ", ".join(data.classes) if len(data.classes) <= 6 else f"{len(data.classes):,}"
@@ -54,14 +54,10 @@ def make_content(
         f"One training of {main}: {accuracy} of {data.fair.num_test:,} texts that it never saw are "
         f"right ({accuracy.ends}, 95 % interval)."
     )
-    sections = [_data_section(data, fair), *_curve_sections(outcomes)]
+    sections = [_data_section(data, fair), *_curve_sections(outcomes, main)]
     for name in fair.models:
         sections.append(_attention_section(name, main, fair, shown))
-    drawn = pictures.architecture_section(model, prepared)
-    if len(fair.models) == 1:
-        sections.append(drawn)
-    else:
-        repeated = _text_with_repeat(fair, main)
+    if len(fair.models) > 1:
         title, whose, subtitle = NAME, "of_all", _subtitle(data, fair)
         sections = [
             _accuracy_section(outcomes),
@@ -70,9 +66,6 @@ def make_content(
             interpretation_section(config, data, outcomes),
             *sections,
             _words_section(fair),
-            drawn,
-            pictures.recurrence_section(prepared, [text for text, _ in shown]),
-            pictures.positions_section(model, prepared, repeated or shown[0][0]),
         ]
     sections += [parameters_section(model), settings_section(named)]
     return draw.ReportContent(
@@ -190,27 +183,22 @@ def _cut_texts(prepared: Prepared) -> list[draw.Scalar]:
     return [what, f"{cut:,} of {total:,}"]
 
 
-def _curve_sections(outcomes: Sequence[Outcome]) -> list[draw.Section]:
-    sections: list[draw.Section] = []
-    for name, trained in outcomes[0].models.items():
-        for figure, held in (("loss", "validation_loss"), ("accuracy", "accuracy")):
-            series = []
-            for outcome in outcomes:
-                where, trainings = "", outcome.models[name]
-                if len(outcomes) > 1:
-                    where = f", split {outcome.arrangement.name}"
-                series.append(_curve(f"training{where}", f"train_{figure}", trainings))
-                series.append(_curve(f"validation{where}", held, trainings))
-            sections.append(
-                draw.Lines(
-                    title=f"{figure.capitalize()} of {name}",
-                    figure=f"{figure}-{name}" if name == "mini" else None,
-                    y_label="loss (nats)" if figure == "loss" else figure,
-                    series=series,
-                    **WORDS.texts("curves", {"number": len(trained)}),
-                )
-            )
-    return sections
+def _curve_sections(outcomes: Sequence[Outcome], main: ModelName) -> Iterator[draw.Lines]:
+    """Yield the loss and the accuracy of the main model after each epoch."""
+    number = len(outcomes[0].models[main])
+    for figure, held in (("loss", "validation_loss"), ("accuracy", "accuracy")):
+        series = []
+        for outcome in outcomes:
+            where, trainings = f", split {outcome.arrangement.name}", outcome.models[main]
+            series.append(_curve(f"training{where}", f"train_{figure}", trainings))
+            series.append(_curve(f"validation{where}", held, trainings))
+        yield draw.Lines(
+            title=f"{figure.capitalize()} of {main}",
+            figure=f"{figure}-{main}",
+            y_label="loss (nats)" if figure == "loss" else figure,
+            series=series,
+            **WORDS.texts("curves", {"number": number}),
+        )
 
 
 def _curve(title: str, figure: str, trained: Sequence[TrainedModel]) -> draw.Series:
@@ -251,13 +239,3 @@ def _words_section(fair: Outcome) -> draw.Table:
     for label, names in zip(prepared.classes, parts[:_MOST_CLASSES_LISTED], strict=False):
         rows.append([label, " · ".join(names)])
     return draw.Table(rows=rows, **WORDS.texts("strongest"))
-
-
-def _text_with_repeat(fair: Outcome, main: ModelName) -> str | None:
-    """Return a short text in which a word occurs twice, of the test if possible."""
-    most = min(14, fair.prepared[main].tokenizer.max_length - 1)
-    for row in itertools.chain(*reversed(fair.arrangement.split)):
-        words = words_of(row.text)
-        if len(set(words)) < len(words) <= most:
-            return row.text
-    return None

@@ -1,8 +1,7 @@
-"""The claims about padding, splits and, on real data, accuracy."""
+"""The claims about splits and, on real data, accuracy."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 
@@ -13,26 +12,9 @@ from attnlab.experiments.sentiment.baseline import Baseline
 from attnlab.experiments.sentiment.comparison import accuracy_of, gain_over
 from attnlab.experiments.sentiment.data import Arrangement, Data
 from attnlab.experiments.sentiment.fit import Outcome
-from attnlab.experiments.sentiment.models import Coded, make_batch
 from attnlab.tasks.texts import LabelledText, shared_texts
 
 _ABOVE_ZERO = "interval above 0; undecided if it holds 0"
-_TOLERANCE = 1e-5
-_PADDINGS = (1, 7, 64)  # tokens of padding added to a text
-_MOST_PADDED = 100  # texts that are read with other paddings
-
-
-@dataclass
-class PaddingEffect:
-    """The effect of padding: the largest difference of a logit, and the verdicts that changed.
-
-    pads: the PAD tokens that were added, over all texts and paddings, by model.
-    """
-
-    difference: float = 0.0
-    turned: int = 0
-    num_texts: int = 0
-    pads: Counter[str] = field(default_factory=Counter)
 
 
 def evaluate_claims(data: Data, outcomes: Sequence[Outcome]) -> list[Claim]:
@@ -46,7 +28,7 @@ def evaluate_claims(data: Data, outcomes: Sequence[Outcome]) -> list[Claim]:
         claims.append(_beats_the_majority(data, fair))
     if len(outcomes) > 1:
         claims.append(_repeated_rows_leak(outcomes[1].arrangement))
-    return [*claims, _padding_changes_nothing(fair), _split_shares_no_text(data)]
+    return [*claims, _split_shares_no_text(data)]
 
 
 def baseline_claim(data: Data, fair: Outcome, baseline: Baseline) -> Claim:
@@ -100,47 +82,6 @@ def _repeated_rows_leak(leaky: Arrangement) -> Claim:
         "at least 1",
         leaky.shared > 0,
     )
-
-
-def _padding_changes_nothing(fair: Outcome) -> Claim:
-    padding = padding_changes(fair)
-    models = "both models" if len(fair.models) > 1 else "the model"
-    pads = " and ".join(f"{name} {count:,}" for name, count in padding.pads.items())
-    is_same = padding.difference <= _TOLERANCE and padding.turned == 0
-    return Claim(
-        "padding_changes_nothing",
-        "the verdict does not depend on the padding: attention masks PAD and the mean leaves it "
-        f"out ({models}, {padding.num_texts:,} texts, cut to half of the maximal length, "
-        f"{len(_PADDINGS)} lengths of padding each)",
-        f"logits at most {padding.difference:.1e} apart, {padding.turned:,} verdicts changed, "
-        f"{pads} PAD added",
-        f"{_TOLERANCE:.0e}, 0 changed, some PAD in each",
-        is_same and min(padding.pads.values()) > 0,
-        is_self_check=True,
-    )
-
-
-@torch.no_grad()
-def padding_changes(outcome: Outcome) -> PaddingEffect:
-    """Compare the logits of texts without padding and with padding of several lengths.
-
-    Texts are cut to half of the maximal length, so that there is room for padding.
-    """
-    effect = PaddingEffect()
-    for name, prepared in outcome.prepared.items():
-        model, most = outcome.models[name][0].model, prepared.tokenizer.max_length
-        ids_of = [ids[: most // 2] for ids in prepared.test.ids[:_MOST_PADDED]]
-        coded = Coded(ids_of, prepared.test.labels[:_MOST_PADDED])
-        effect.num_texts = len(ids_of)
-        for place, ids in enumerate(ids_of):
-            alone = model(ids.unsqueeze(0), real=torch.ones(1, len(ids), dtype=torch.bool))[0]
-            for more in _PADDINGS:
-                batch = make_batch(coded, [place], length=min(len(ids) + more, most))
-                padded = model(batch.tokens, real=batch.real)[0]
-                effect.difference = max(effect.difference, float((padded - alone).abs().max()))
-                effect.turned += int(padded.argmax() != alone.argmax())
-                effect.pads[name] += int((~batch.real).sum())
-    return effect
 
 
 def _split_shares_no_text(data: Data) -> Claim:
