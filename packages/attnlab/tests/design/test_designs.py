@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from attnlab.design import Design, copy_first, design_for, identity, prove, unique
+from attnlab.design import copy_first, design_for, identity, prove, unique
 from attnlab.design.designs import needed_gap
 from attnlab.errors import WrongUsage
 
@@ -59,19 +59,14 @@ def test_unique_scores_are_likes_minus_twice_itself_plus_half_cls():
 
 
 @pytest.mark.parametrize("make", DESIGNS)
-def test_a_design_survives_json_and_gives_both_models(make):
+def test_a_design_goes_into_json_and_gives_both_models(make):
     design = make()
-    again = Design.from_mapping(json.loads(json.dumps(design.to_mapping())))
-    assert again == design
+    assert json.loads(json.dumps(design.to_mapping()))["Km"] == list(map(list, design.Km))
     ids = design.task.parse("AB")
     vectors = design.task.vectors(ids, torch.float64)
     with torch.no_grad():
         found = design.model()(vectors.unsqueeze(0)).output[0].numpy()
     assert abs(found - design.reference()(vectors.numpy())).max() <= 1e-12
-
-
-def changed(**fields):
-    return Design.from_mapping(identity().to_mapping() | fields)
 
 
 @pytest.mark.parametrize(
@@ -85,16 +80,6 @@ def changed(**fields):
         (lambda: design_for("uniqe"), "did you mean 'unique'"),
         (lambda: identity().with_gain(float("inf")), "a gain is a finite number"),
         (lambda: identity().with_gain(True), "a gain is a finite number; got True"),
-        (lambda: changed(Qm=[[float("nan")] * 3] * 3), "must be finite; those of Qm are not"),
-        (lambda: changed(Km=[[10**400] * 3] * 3), "this is not a design: int too large"),
-        (lambda: changed(gain=float("nan")), "a gain is a finite number; got nan"),
-        (lambda: changed(gain=10**400), "this is not a design: int too large"),
-        (lambda: changed(tolerance=float("nan")), "from 1e-12 to 0.4.* got nan"),
-        (lambda: changed(tolerance=1e9), "from 1e-12 to 0.4.* got 1000000000"),
-        (lambda: Design.from_mapping({"task": 1}), "a design has exactly the keys"),
-        (lambda: changed(Km=[[1.0]]), "Km and Qm must have one shape"),
-        (lambda: changed(Km="x"), "this is not a design"),
-        (lambda: changed(task=unique().to_mapping()["task"]), "these matrices take 3 and give 3"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(call, message):

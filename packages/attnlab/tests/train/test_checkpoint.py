@@ -247,10 +247,6 @@ def wrong_shape(name, *shape):
     return lambda tensors, facts: tensors.update({name: torch.zeros(shape)})
 
 
-def changed(name, change):
-    return lambda tensors, facts: tensors.update({name: change(tensors[name])})
-
-
 def without(name):
     return lambda tensors, facts: (facts if name in facts else tensors).pop(name)
 
@@ -262,30 +258,15 @@ def with_fact(**values):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            wrong_shape("model.0.weight", 2, 4, 3),
-            r"model\.0\.weight is \(2, 4, 3\) of torch\.float32, expected \(2, 4, 2\)",
-        ),
-        (wrong_shape("best.0.bias", 1, 4), r"best\.0\.bias is \(1, 4\)"),
-        (wrong_shape("second.2.weight", 1), r"second\.2\.weight is \(1,\)"),
-        (wrong_shape("model.9.weight", 1), r"the models have no 9\.weight"),
-        (wrong_shape("steps", 5), "steps is"),
-        (wrong_shape("since_note", 5), "since_note is"),
-        (changed("model.0.weight", torch.Tensor.double), "of torch.float64, expected"),
-        (without("model.0.weight"), r"model\.0\.weight is missing"),
-        (without("first.0.weight"), r"first\.0\.weight is missing"),
-        (without("is_alive"), "is_alive is missing"),
-        (without("history.norms"), "KeyError"),
-        (without("step"), "KeyError: 'step'"),
-        (with_fact(step="150"), "step is '150'"),
-        (with_fact(layout="evil"), "there is no layout 'evil'"),
-        (with_fact(ends=None), "TypeError"),
-        (with_fact(configs=3), "AttributeError"),
+        (wrong_shape("model.0.weight", 2, 4, 3), r"0\.weight is \(2, 4, 3\) there and \(2, 4, 2\)"),
+        (without("model.0.weight"), r"model\.0\.weight' is missing"),
+        (without("history.norms"), "history.norms' is missing"),
+        (with_fact(ends=None), "is damaged"),
+        (with_fact(configs=3), "is damaged"),
         (with_fact(members=3), "3 members there and 2 here"),
-        (with_fact(step=151), "step is 151"),
     ],
 )
-def test_a_strangers_checkpoint_is_held_against_the_models_first(trained, change, words):
+def test_a_checkpoint_of_other_models_is_refused_before_any_number_is_used(trained, change, words):
     rewritten(trained, change)
     members = [member(0), member(1)]
     before = weights(members)

@@ -3,9 +3,9 @@
 from attnlab.design.designs import Design, copy_first, design_for, identity, unique
 from attnlab.design.gauge import ScoreTable, gauge_change, score_table
 from attnlab.design.proof import Counterexample, Proof, prove
-from attnlab.design.submission import check_record, submission_record
+from attnlab.design.submission import submission_record
 
 __all__ = [
-    "Counterexample", "Design", "Proof", "ScoreTable", "check_record", "copy_first", "design_for",
+    "Counterexample", "Design", "Proof", "ScoreTable", "copy_first", "design_for",
     "gauge_change", "identity", "prove", "score_table", "submission_record", "unique",
 ]  # fmt: skip

@@ -8,14 +8,12 @@ the gain must be follows from the tolerance and from the longest input alone: se
 
 import math
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from attnlab.design.subjects import check_widths
 from attnlab.errors import WrongUsage, is_number
 from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import NumpyTransformer
@@ -78,40 +76,6 @@ class Design:
     def to_mapping(self) -> dict[str, object]:
         """Return the design as plain values for JSON."""
         return asdict(self)
-
-    @classmethod
-    def from_mapping(cls, values: Any) -> "Design":
-        """Read a design back from JSON.
-
-        Raises:
-            WrongUsage: something is missing, unknown, or does not fit the task.
-        """
-        names = set(cls.__dataclass_fields__)
-        if not isinstance(values, Mapping) or set(values) != names:
-            raise WrongUsage(
-                f"a design has exactly the keys {sorted(names)}; got {str(values)[:60]}."
-            )
-        try:
-            task = VectorTask(**values["task"])
-            design = cls(
-                task,
-                tolerance=float(values["tolerance"]),
-                gain=float(values["gain"]),
-                Km=_rows(values["Km"]),
-                Qm=_rows(values["Qm"]),
-                Vm=_rows(values["Vm"]),
-                pos=None if values["pos"] is None else _rows(values["pos"]),
-            )
-        except (TypeError, ValueError, OverflowError) as error:
-            raise WrongUsage(f"this is not a design: {' '.join(str(error).split())}") from None
-        _check_tolerance(design.tolerance)
-        _check_gain(design.gain)
-        for name in ("Km", "Qm", "Vm", "pos"):
-            rows = getattr(design, name)
-            if rows is not None and not np.isfinite(rows).all():
-                raise WrongUsage(f"a design's numbers must be finite; those of {name} are not.")
-        check_widths(design.model().matrices(), task)
-        return design
 
 
 def identity(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 6) -> Design:
@@ -249,8 +213,5 @@ def _check_gain(gain: Any) -> None:
         raise WrongUsage(f"a gain is a finite number; got {gain!r}.")
 
 
-def _rows(values: Any) -> Rows:
-    matrix = np.asarray(values, dtype=np.float64)
-    if matrix.ndim != 2:
-        raise WrongUsage(f"a matrix has rows and columns; got shape {matrix.shape}.")
+def _rows(matrix: Any) -> Rows:
     return tuple(map(tuple, matrix.tolist()))

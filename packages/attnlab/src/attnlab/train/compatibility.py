@@ -1,20 +1,20 @@
-"""Does a checkpoint belong to this training, and does all of it fit? Checked before any number is
-used."""
+"""Does a checkpoint belong to this training? Checked before any number is used."""
 
 import hashlib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnlab import __version__
+from attnlab.core.store import refusing_damage
 from attnlab.errors import CouldNotRun
 from attnlab.train.checkpoint import Checkpoint
-from attnlab.train.config import LayoutName, TrainConfig
+from attnlab.train.config import TrainConfig
 from attnlab.train.history import History
 from attnlab.train.layouts.layout import Batches
 
@@ -55,51 +55,28 @@ def describe_training(
 
 
 def read_history(
-    checkpoint: Checkpoint,
-    description: Description,
-    config: TrainConfig,
-    models: Sequence[nn.Module],
-    folder: Path,
+    checkpoint: Checkpoint, description: Description, models: Sequence[nn.Module], folder: Path
 ) -> History:
     """Check a checkpoint against the training and its models, and return its history.
 
     Args:
         checkpoint: what was found.
         description: of this training.
-        config: what its members have in common.
         models: of the members.
         folder: of the checkpoint, to name it.
 
     Raises:
-        CouldNotRun: it is of another training, or does not fit; nothing was taken over.
+        CouldNotRun: it is of another training, or damaged; nothing was taken over.
     """
     tensors, facts = checkpoint.tensors, checkpoint.facts
-    try:
-        differences = _differences(facts, description)
+    with refusing_damage(f"the checkpoint in {folder}"):
+        differences = _differences(facts, description) or _other_shapes(tensors, models)
         if differences:
             raise CouldNotRun(
                 f"the checkpoint in {folder} is of another training: {'; '.join(differences)}. "
                 "Choose another folder, or remove this one."
             )
-        _check_tensors(tensors, models)
-        step, layout = facts["step"], facts["layout"]
-        _require(step in range(1, config.steps + 1), f"step is {_short(step)}")
-        _require(layout in get_args(LayoutName), f"there is no layout {_short(layout)}")
         return History.from_state(tensors, facts)
-    except _Impossible as error:
-        wrong = str(error)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        wrong = f"{type(error).__name__}: {error}"[:200]
-    raise CouldNotRun(f"the checkpoint in {folder} does not fit the models: {wrong}.")
-
-
-class _Impossible(Exception):
-    """Something in a checkpoint cannot be."""
-
-
-def _require(is_possible: bool, what_is: str) -> None:
-    if not is_possible:
-        raise _Impossible(what_is)
 
 
 def _differences(there: Mapping[str, Any], here: Description) -> list[str]:
@@ -116,38 +93,14 @@ def _differences(there: Mapping[str, Any], here: Description) -> list[str]:
     return differences
 
 
-def _check_tensors(tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -> None:
-    """Check that no tensor is missing, unknown, or of another shape."""
-    number = len(models)
-    for part in ("model", "first", "second", "best"):
-        _check_part(part, tensors, models)
-    for name in ("steps", "is_alive"):
-        _require(name in tensors, f"{name} is missing")
-        tensor = tensors[name]
-        is_right = tensor.shape == (number,)
-        _require(is_right, f"{name} is {tuple(tensor.shape)}, expected ({number},)")
-    if "since_note" in tensors:
-        shape = tuple(tensors["since_note"].shape)
-        is_right = shape[1:] == (number,)
-        _require(is_right, f"since_note is {shape}, expected (steps, {number})")
-
-
-def _check_part(part: str, tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -> None:
-    """Check the tensors of the models' names: their weights, a moment, or their best weights."""
-    number, model_state = len(models), models[0].state_dict()
-    held = [name.removeprefix(f"{part}.") for name in tensors if name.startswith(f"{part}.")]
-    if held or part == "model":
-        for name, _ in models[0].named_parameters():
-            _require(name in held, f"{part}.{name} is missing")
-    for name in held:
-        _require(name in model_state, f"the models have no {name}")
-        stored, expected = tensors[f"{part}.{name}"], model_state[name]
-        shape = (number, *expected.shape)
-        _require(
-            stored.shape == shape and stored.dtype == expected.dtype,
-            f"{part}.{name} is {tuple(stored.shape)} of {stored.dtype}, expected {shape} of "
-            f"{expected.dtype}",
-        )
+def _other_shapes(tensors: Mapping[str, Tensor], models: Sequence[nn.Module]) -> list[str]:
+    """Compare the weights with the models': one short phrase for each that has another shape."""
+    differences = []
+    for name, parameter in models[0].named_parameters():
+        there, here = tuple(tensors[f"model.{name}"].shape), (len(models), *parameter.shape)
+        if there != here:
+            differences.append(f"{name} is {there} there and {here} here")
+    return differences
 
 
 def _tensors(batches: Batches) -> Iterable[Tensor]:

@@ -338,9 +338,7 @@ class _Training:
         tensors, facts = checkpoint.tensors, checkpoint.facts
         assert self.folder is not None
         assert self._description is not None
-        self._history = read_history(
-            checkpoint, self._description, self._config, self._models, self.folder
-        )
+        self._history = read_history(checkpoint, self._description, self._models, self.folder)
         before, now = facts["versions"], versions()
         if before != now:
             self.observer.tell(

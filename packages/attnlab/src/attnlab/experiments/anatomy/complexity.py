@@ -22,7 +22,7 @@ from attnlab.draw.claims import judge_all
 from attnlab.draw.sections import Lines, Section, Series
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.anatomy.config import NAME, SHORTEST, WORDS, AnatomyConfig
-from attnlab.experiments.anatomy.cost import multiply_adds, peak_memory, times
+from attnlab.experiments.anatomy.cost import peak_memory, times
 from attnlab.experiments.anatomy.result import PartResult, interval_text
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Run
@@ -32,7 +32,6 @@ from attnlab.parts.heads import multi_head_attention
 
 _D_MODEL, _NUM_HEADS, _D_FF = 512, 8, 2048
 _EQUAL = _D_FF - 2 * _D_MODEL  # tokens, at which attention overtakes by count
-_COUNTED = 2048  # tokens, up to which the counts are compared with PyTorch's
 _GROWTH_TOLERANCE = 0.2  # of an exponent
 _SLOWER, _BESIDE = 10.0, 2.0  # slowdown of attention on long inputs, alone and over feed-forward
 _NAMES = {
@@ -75,16 +74,6 @@ class Growth:
 Costs = dict[str, dict[int, Measured]]
 
 
-def attention_count(length: int) -> int:
-    """Return the multiply-adds of attention: four projections, the scores, the weighted values."""
-    return 4 * length * _D_MODEL**2 + 2 * length**2 * _D_MODEL
-
-
-def feed_forward_count(length: int) -> int:
-    """Return the multiply-adds of the feed-forward part: two layers."""
-    return 2 * length * _D_MODEL * _D_FF
-
-
 def weights_bytes(length: int) -> int:
     """Return the bytes of the attention weights of all heads, in float32."""
     return 4 * _NUM_HEADS * length**2
@@ -106,8 +95,6 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         }
 
     try:
-        lengths = sorted({*_doubling(_COUNTED), _EQUAL})
-        counted = {length: _count(works(length)) for length in lengths}
         costs = _measure(works, config, context)
     except RuntimeError as error:
         if "memory" not in str(error).lower():
@@ -117,7 +104,6 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
             f"weights, about {3.5 * weights_bytes(config.longest) / 2**30:.1f} GiB; take a "
             "smaller longest."
         ) from error
-    agreeing = sum(counts == _by_hand(length) for length, counts in counted.items())
     longest = config.longest
     grown = {name: _growth(cost) for name, cost in costs.items()}
     slower, steady, beside = _slowdowns(costs, longest)
@@ -130,8 +116,6 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "equal": _EQUAL,
         "repeats": config.repeats,
         "longest": longest,
-        "counted": counted,
-        "agreeing": agreeing,
         "crossing": {name: _crossing_text(costs, name) for name in ("kept", "fused")},
         "costs": costs,
         "grown": grown,
@@ -143,20 +127,8 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
 
 
 def _claims(numbers: Numbers) -> list[Claim]:
-    counted, agreeing, grown = numbers["counted"], numbers["agreeing"], numbers["grown"]
-    of_attention, of_feed_forward, _ = counted[_EQUAL]
+    grown = numbers["grown"]
     return [
-        Claim(
-            "counts_are_those_of_pytorch",
-            "multiply-adds 4·L·d² + 2·L²·d for attention and 2·L·d·d_ff for feed-forward, and "
-            f"4·h·L² bytes of weights, are what PyTorch counts up to {max(counted):,} tokens; at L "
-            f"= d_ff - 2d = {_EQUAL:,} attention overtakes",
-            f"{agreeing} of {len(counted)} lengths agree; at {_EQUAL:,}: {of_attention / 1e6:,.1f} "
-            f"and {of_feed_forward / 1e6:,.1f} million",
-            f"{len(counted)} of {len(counted)}; equal at {_EQUAL:,}",
-            agreeing == len(counted) and of_attention == of_feed_forward,
-            is_self_check=True,
-        ),
         _growth_claim(
             "kept_weights_take_memory_with_the_square",
             "with its weights kept, attention's peak memory grows with the square of the length",
@@ -221,17 +193,6 @@ def crossing(lengths: list[int], ratios: list[float]) -> float | None:
 
 def _doubling(longest: int) -> list[int]:
     return [SHORTEST << count for count in range((longest // SHORTEST).bit_length())]
-
-
-def _by_hand(length: int) -> tuple[int, int, int]:
-    return attention_count(length), feed_forward_count(length), weights_bytes(length)
-
-
-def _count(works: dict[str, Work]) -> tuple[int, int, int]:
-    """Count with PyTorch: attention, feed-forward, bytes of the weights."""
-    with torch.no_grad():
-        weights = works["kept"]().weights
-    return multiply_adds(works["kept"]), multiply_adds(works["feed-forward"]), weights.nbytes
 
 
 def _measure(works: Callable[[int], dict[str, Work]], config: AnatomyConfig, context: Run) -> Costs:
