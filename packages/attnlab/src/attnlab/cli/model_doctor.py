@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from attnlab.cli.prompts import is_pretrained, open_model
@@ -24,57 +24,6 @@ _LAYER = re.compile(r"(^|\.)\d+(?=\.|$)")  # the number of one
 _SINK = 1e-3  # share of a row's weight lost to rounding; more than this is a sink
 
 
-@dataclass(frozen=True)
-class AttentionGroup:
-    """The attentions of one stack and kind with the same backend and numbers of heads.
-
-    calls: in a forward pass. made: how far weights that are computed on demand are from eager
-    ones, at most; None where no layer can. sink: the largest share of a query's weight on a sink.
-    effect: the smallest and the largest effect of ablation on the output.
-    """
-
-    attention: str
-    layers: int
-    heads: int
-    kv_heads: int
-    backend: str
-    calls: list[int]
-    made: float | None
-    made_layers: int
-    sink: float
-    window: str | None
-    effect: list[float] | None
-
-
-@dataclass(frozen=True)
-class ModelFindings:
-    """The findings about a pretrained model when it was opened.
-
-    bytes: of its parameters. seconds: to open and check it. peak_bytes: of this process. stream:
-    how far the stream after any block is from the sum of what its parts add, as a share of its
-    largest number; None if what a block gives is no sum. fast_path: how far the output is from that
-    of torch's fast path; None if it has none. sites, missing: kinds of sites, with `*` for the
-    number of a layer; missing are those that our own models have.
-    """
-
-    model: str
-    class_: str
-    source: str
-    notes: list[str]
-    tokenizer: str | None
-    parameters: int
-    bytes: int
-    dtype: str
-    device: str
-    seconds: float
-    peak_bytes: int
-    attentions: list[AttentionGroup]
-    stream: float | None
-    fast_path: float | None
-    sites: list[str]
-    missing: list[str]
-
-
 def examine_model(name: str, ends_in: str | None, *, as_json: bool) -> int:
     """Open a pretrained model, which checks its backends, and print the findings."""
     if not is_pretrained(name):
@@ -86,44 +35,46 @@ def examine_model(name: str, ends_in: str | None, *, as_json: bool) -> int:
     model = open_model(name, head=ends_in)
     findings = _findings(name, model, time.perf_counter() - started)
     if as_json:
-        fields = {key.removesuffix("_"): value for key, value in asdict(findings).items()}
-        print_json(fields)
+        print_json(findings)
     else:
         _show(findings)
     return 0
 
 
-def _findings(name: str, model: "Pretrained", seconds: float) -> ModelFindings:
+def _findings(name: str, model: "Pretrained", seconds: float) -> dict[str, Any]:
+    """Return the findings about a pretrained model when it was opened.
+
+    bytes: of its parameters. seconds: to open and check it. peak_bytes: of this process. stream:
+    how far the stream after any block is from the sum of what its parts add, as a share of its
+    largest number; None if what a block gives is no sum. fast_path: how far the output is from that
+    of torch's fast path; None if it has none. sites, missing: kinds of sites, with `*` for the
+    number of a layer; missing are those that our own models have.
+    """
+    from attnlab.look.stream_sums import stream_sums
     from attnlab.sites import site_names
 
     weights = list(model.foreign.parameters())
-    return ModelFindings(
-        model=name,
-        class_=type(model.foreign).__name__,
-        source=model.source,
-        notes=list(model.notes),
-        tokenizer=None if model.tokenizer is None else type(model.tokenizer).__name__,
-        parameters=count_numbers(weights),
-        bytes=count_bytes(weights),
-        dtype=_names_of(weight.dtype for weight in weights),
-        device=_names_of(weight.device for weight in weights),
-        seconds=seconds,
-        peak_bytes=_peak_memory(),
-        attentions=_groups(model),
-        stream=_stream_gap(model),
-        fast_path=model.fast_path,
-        sites=_kinds(site_names(model)),
-        missing=_missing(model),
-    )
-
-
-def _stream_gap(model: "Pretrained") -> float | None:
-    from attnlab.look.stream_sums import stream_sums
-
-    try:
-        return max(stream_sums(model).values())
-    except AttnlabError:
-        return None
+    stream = None
+    with suppress(AttnlabError):
+        stream = max(stream_sums(model).values())
+    return {
+        "model": name,
+        "class": type(model.foreign).__name__,
+        "source": model.source,
+        "notes": list(model.notes),
+        "tokenizer": None if model.tokenizer is None else type(model.tokenizer).__name__,
+        "parameters": count_numbers(weights),
+        "bytes": count_bytes(weights),
+        "dtype": _names_of(weight.dtype for weight in weights),
+        "device": _names_of(weight.device for weight in weights),
+        "seconds": seconds,
+        "peak_bytes": _peak_memory(),
+        "attentions": _groups(model),
+        "stream": stream,
+        "fast_path": model.fast_path,
+        "sites": _kinds(site_names(model)),
+        "missing": _missing(model),
+    }
 
 
 def _names_of(values: Iterable[object]) -> str:
@@ -131,14 +82,14 @@ def _names_of(values: Iterable[object]) -> str:
     return ", ".join(sorted({str(value).removeprefix("torch.") for value in values}))
 
 
-def _show(findings: ModelFindings) -> None:
+def _show(findings: dict[str, Any]) -> None:
     numbers = {
         "sink": _SINK,
-        "weights": _size(findings.bytes),
-        "peak": _size(findings.peak_bytes),
-        "listed": {"sites": _by_part(findings.sites), "missing": _by_part(findings.missing)},
+        "weights": _size(findings["bytes"]),
+        "peak": _size(findings["peak_bytes"]),
+        "listed": {name: _by_part(findings[name]) for name in ("sites", "missing")},
     }
-    tell("doctor", {**vars(findings), **numbers})
+    tell("doctor", {**findings, **numbers})
 
 
 def _by_part(sites: Sequence[str]) -> dict[str, list[str]]:
@@ -149,34 +100,39 @@ def _by_part(sites: Sequence[str]) -> dict[str, list[str]]:
     return parts
 
 
-def _groups(model: "Pretrained") -> list[AttentionGroup]:
+def _groups(model: "Pretrained") -> list[dict[str, Any]]:
+    """Describe the attentions of each stack and kind with the same backend and numbers of heads.
+
+    calls: in a forward pass. made: how far weights that are computed on demand are from eager
+    ones, at most; None where no layer can. sink: the largest share of a query's weight on a sink.
+    effect: the smallest and the largest effect of ablation on the output.
+    """
     points = dict(model.attention_points())
     groups: dict[tuple[str, str, int, int], list[Any]] = {}
     for backend in model.backends:
         layout = points[backend.path].layout
         key = (_plain(backend.path), backend.backend, layout.num_heads, layout.num_kv_heads)
         groups.setdefault(key, []).append(backend)
-    return [_group(model, *key, members) for key, members in groups.items()]
-
-
-def _group(
-    model: "Pretrained", attention: str, backend: str, heads: int, kv_heads: int, members: list[Any]
-) -> AttentionGroup:
-    made = [member.made for member in members if member.made is not None]
-    effects = [member.effect for member in members if not math.isnan(member.effect)]
-    return AttentionGroup(
-        attention=attention,
-        layers=len(members),
-        heads=heads,
-        kv_heads=kv_heads,
-        backend=backend,
-        calls=sorted({member.calls for member in members}),
-        made=max(made, default=None),
-        made_layers=len(made),
-        sink=max(0.0, 1.0 - min(member.least for member in members)),
-        window=_window(model, attention),
-        effect=[min(effects), max(effects)] if effects else None,
-    )
+    described = []
+    for (attention, backend_name, heads, kv_heads), members in groups.items():
+        made = [member.made for member in members if member.made is not None]
+        effects = [member.effect for member in members if not math.isnan(member.effect)]
+        described.append(
+            {
+                "attention": attention,
+                "layers": len(members),
+                "heads": heads,
+                "kv_heads": kv_heads,
+                "backend": backend_name,
+                "calls": sorted({member.calls for member in members}),
+                "made": max(made, default=None),
+                "made_layers": len(made),
+                "sink": max(0.0, 1.0 - min(member.least for member in members)),
+                "window": _window(model, attention),
+                "effect": [min(effects), max(effects)] if effects else None,
+            }
+        )
+    return described
 
 
 def _window(model: "Pretrained", attention: str) -> str | None:
@@ -194,13 +150,8 @@ def _window(model: "Pretrained", attention: str) -> str | None:
     kinds = getattr(config, "layer_types", None) or getattr(config, "attention_layers", None)
     if not isinstance(kinds, list | tuple):
         return f"{width:,}"
-    narrow = sum(map(_is_narrow, kinds))
+    narrow = sum("sliding" in str(kind) or kind == "local" for kind in kinds)
     return f"{width:,} in {narrow} of {len(kinds)}" if narrow else None
-
-
-def _is_narrow(kind: object) -> bool:
-    """Does a layer of this kind attend within a window?"""
-    return "sliding" in str(kind) or kind == "local"
 
 
 def _missing(model: "Pretrained") -> list[str]:

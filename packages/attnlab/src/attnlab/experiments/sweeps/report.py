@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ TALLIED = ["solved", "share", "low", "high", "first step", "loss"]
 """The columns of `tallied`."""
 
 _MAX_ROWS = 1_000  # of a table in the page; the CSV holds all
-_LEAST_SPAN = 0.1  # of the shades of a map, as a share of its greatest value
 _MOST_CURVES = 8  # that can be told apart
 _WIDE = 10  # an axis whose largest value is so many times its smallest has a logarithmic scale
 _SHARE = "share of seeds that solve the problem"
@@ -216,14 +215,12 @@ def _choices(
     for place in np.ndindex(cells.shape[2:]):
         maps = []
         for title, pick in picks.items():
-            values = [_picked(pick, line) for line in cells[:, :, *place]]
+            values = []
+            for line in cells[:, :, *place]:
+                values.append([pick(cell) if cell.seeds else None for cell in line])
             maps.append(_map(title, outcome.axes, values, ends))
         choices.append(draw.MapChoice(label=typed(_values(others, place)), note="", maps=maps))
     return choices
-
-
-def _picked(pick: _Pick, line: Iterable[CellOutcome]) -> list[float | None]:
-    return [pick(cell) if cell.seeds else None for cell in line]
 
 
 def _map(
@@ -232,10 +229,12 @@ def _map(
     values: Sequence[Sequence[float | None]],
     ends: tuple[float, float] | None,
 ) -> draw.Heatmap:
-    """Draw values over the first two axes."""
+    """Draw values over the first two axes, in shades from 0, or from below it where a value is."""
     rows, columns = axes[:2]
     known = [value for value in itertools.chain(*values) if value is not None]
-    low, high = ends or _range(known)
+    largest = max(map(abs, known), default=0.0) or 1.0
+    least = -largest if any(value < 0 for value in known) else 0.0
+    low, high = ends or (least, largest)
     return draw.Heatmap(
         title=title,
         rows=values,
@@ -256,32 +255,6 @@ def _array(outcome: Outcome) -> Any:
 
 def _values(axes: Sequence[Axis], place: Sequence[int]) -> Fields:
     return {axis.name: axis.values[index] for axis, index in zip(axes, place, strict=True)}
-
-
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Choose the ends of the shades: round numbers around the values, or symmetric around 0.
-
-    They are symmetric if a value is below 0.
-    """
-    least, most = min(values, default=0.0), max(values, default=0.0)
-    if least < 0:
-        end = _rounded(max(-least, most), math.ceil, max(-least, most))
-        return -end, end
-    span = max(most - least, _LEAST_SPAN * most) or 1.0  # almost equal values get equal shades
-    middle = (least + most) / 2
-    end = 1.0 if most <= 1 else math.inf  # shares end at 1
-    most = min(end, max(most, middle + span / 2))
-    least = max(0.0, min(least, most - span))
-    low, high = _rounded(least, math.floor, span), _rounded(most, math.ceil, span)
-    if low < high:
-        return low, high
-    return 0.0, high or 1.0
-
-
-def _rounded(value: float, towards: Callable[[float], int], span: float) -> float:
-    """Round to a tenth of the span's power of ten."""
-    unit = 10.0 ** (math.floor(math.log10(span)) - 1)
-    return float(f"{towards(value / unit) * unit:.10g}")
 
 
 def _cells(outcome: Outcome) -> draw.Table:

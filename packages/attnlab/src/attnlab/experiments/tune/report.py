@@ -12,7 +12,6 @@ from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.report import TALLIED, listed, run_command, setting_rows, tallied
 from attnlab.experiments.tune.study import RANDOM, is_log, range_words
 
-_MAX_BARS = 12
 _SHARE = "share of seeds that solve the problem"
 
 
@@ -118,10 +117,9 @@ def _against(axis: Axis, trials: Sequence[CellOutcome]) -> draw.Bars | draw.Line
         "y_label": _SHARE,
         "figure": f"by-{name.replace('_', '-')}"[:60],
     }
-    values = axis.values or _few_integers(axis, trials)
-    if values:
+    if axis.values:
         groups, means = [], []
-        for value in values:
+        for value in axis.values:
             same_value = [trial for trial in trials if trial.fields[name] == value]
             groups.append(f"{shown(value)} ({len(same_value):,})")
             means.append(_mean_share(same_value))
@@ -146,14 +144,6 @@ def _against(axis: Axis, trials: Sequence[CellOutcome]) -> draw.Bars | draw.Line
         from_zero=True,
         series=[_shares(x, by_value)],
     )
-
-
-def _few_integers(axis: Axis, trials: Sequence[CellOutcome]) -> Sequence[int]:
-    """Return the values of a field in order if they are few integers, else nothing."""
-    values = sorted({trial.fields[axis.name] for trial in trials})
-    if len(values) > _MAX_BARS or not all(isinstance(value, int) for value in values):
-        return []
-    return values
 
 
 def _shares(x: Sequence[Any], trials: Sequence[CellOutcome]) -> draw.Series:
