@@ -147,7 +147,7 @@ def frame(rows: Iterable[Mapping[str, object]]) -> Any:
     return pandas.DataFrame(list(rows))
 
 
-def _card_of(result: Any) -> Card:
+def card_of(result: Any) -> Card:
     """Return the card of a result, or one with the reason why it has none."""
     kind = type(result)
     try:
@@ -167,11 +167,11 @@ def _card_of(result: Any) -> Card:
 
 
 def _repr(self: Any) -> str:
-    return card_text(_card_of(self), _LINES)
+    return card_text(card_of(self), _LINES)
 
 
 def _repr_html(self: Any) -> str:
-    card = _card_of(self)
+    card = card_of(self)
     parts = [f"<p><b>{_escaped(card.title)}</b></p>"]
     if card.facts:
         parts.append(_facts_html(card.facts))

@@ -276,7 +276,6 @@ def make_kinds_document() -> dict[str, Any]:
                 "label": "+",
             },
         ],
-        figure="block",
     )
     return report_of(bars, lines, maps, diagram, title="kinds")
 

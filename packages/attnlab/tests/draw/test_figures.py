@@ -20,7 +20,6 @@ from attnlab.draw import figures
 from attnlab.draw.attention.traces import trace_figure
 from attnlab.draw.colors import HUES
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
-from attnlab.draw.pictures.diagram import diagram_figure
 from attnlab.draw.pictures.look import shown
 from attnlab.draw.pictures.maps import maps_figure
 from attnlab.errors import CouldNotRun, WrongUsage
@@ -55,7 +54,7 @@ def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg():
     document["sections"].append(make_document(num_steps=10)["sections"][1])  # without a figure
     content = content_of(document)
     files = figures.section_figures(content)
-    names = ("parts", "length", "maps", "block")
+    names = ("parts", "length", "maps")
     assert sorted(files) == sorted(f"{name}.{kind}" for name in names for kind in ("png", "svg"))
     for name, picture in files.items():
         if name.endswith("png"):
@@ -68,9 +67,9 @@ def test_every_section_that_names_a_figure_becomes_a_png_and_an_svg():
 
 
 def test_a_document_may_lack_its_claims_but_nothing_else():
-    document = report_of(plain("diagram"))
+    document = report_of(plain("bars"))
     del document["claims"]
-    assert set(figures.section_figures(content_of(document))) == {"block.png", "block.svg"}
+    assert set(figures.section_figures(content_of(document))) == {"parts.png", "parts.svg"}
     del document["title"]
     with pytest.raises(WrongUsage, match="expected the keys title"):
         figures.section_figures(content_of(document))
@@ -196,30 +195,19 @@ def test_cross_attention_is_pictured_with_its_own_keys():
     assert "head cross 0.0" in heads_of(trace_figure(section_of(section)))
 
 
-def test_a_diagram_holds_its_boxes_arrows_and_words():
-    (axes,) = diagram_figure(section("diagram")).axes
-    assert (axes.get_xlim(), axes.get_ylim()) == ((0, 460), (260, 0))  # y down, as on the page
-    assert len([patch for patch in axes.patches if type(patch).__name__ == "FancyBboxPatch"]) == 4
-    assert len([patch for patch in axes.patches if type(patch).__name__ == "Polygon"]) == 3
-    words = ["Layer", "twice", "Feed-forward", "Attention", "2 heads", "input", "vectors", "+"]
-    assert sorted(texts(axes)) == sorted(words)
-    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", "--"]
-
-
 def test_hostile_words_are_drawn_as_they_are():
     bad = "$\\frac{$ <b> & \x00 \ud800 one\ntwo"
     document = make_kinds_document()
-    bars, lines, maps, diagram = document["sections"]
+    bars, lines, maps, _ = document["sections"]
     bars |= {"title": bad, "groups": [bad, "$5 and $6"], "y_label": bad}
     lines |= {"x_label": bad, "series": [lines["series"][0] | {"name": bad}]}
     maps["choices"][0]["maps"][0] |= {"title": bad, "row_labels": [bad, "猫", "\N{GRINNING FACE}"]}
-    diagram["boxes"][1] |= {"title": bad}
     files = figures.section_figures(content_of(document))
-    for name in ("parts", "length", "maps", "block"):
+    for name in ("parts", "length", "maps"):
         root = xml.etree.ElementTree.fromstring(files[f"{name}.svg"])
         words = "".join(root.itertext())
         assert "frac{" in words
-        assert "one⏎two" in words or name == "block"
+        assert "one⏎two" in words
     assert "$5 and $6" in "".join(xml.etree.ElementTree.fromstring(files["parts.svg"]).itertext())
 
 

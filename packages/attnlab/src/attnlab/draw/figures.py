@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from attnlab.draw.attention.figure_files import plain_style, to_bytes
 from attnlab.draw.attention.traces import trace_figure
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
-from attnlab.draw.pictures.diagram import diagram_figure
 from attnlab.draw.pictures.maps import maps_figure
-from attnlab.draw.sections import Bars, Diagram, Figured, Lines, Maps, ReportContent, Traces
+from attnlab.draw.sections import Bars, Figured, Lines, Maps, ReportContent, Traces
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +22,6 @@ _PICTURES: dict[type[Figured], Callable[[Any], "Figure"]] = {
     Lines: lines_figure,
     Bars: bars_figure,
     Maps: maps_figure,
-    Diagram: diagram_figure,
     Traces: trace_figure,
 }
 

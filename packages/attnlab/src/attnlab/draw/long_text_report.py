@@ -12,7 +12,7 @@ from attnlab.core.store import JsonObject, explained, write_text
 from attnlab.display import plural
 from attnlab.draw.attention.figure_files import save_figure
 from attnlab.draw.attention.summaries import draw_measure, measure_map
-from attnlab.draw.attention.summary_maps import SummaryMaps
+from attnlab.draw.attention.summary_maps import FACTS, SummaryMaps
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import MapChoice, Maps, ReportContent, Scalar, Table
 from attnlab.draw.view import write_view
@@ -28,7 +28,6 @@ _MEASURES = {
     "own": "weight on the token itself",
     "previous": "weight on the token before",
 }
-_FACTS = ("entropy", "effective_keys", "largest", "first", "own", "previous")
 
 
 def write_document(document: Document, folder: Path | str | None = None) -> Path:
@@ -105,14 +104,10 @@ def document_maps(document: Document) -> list[SummaryMaps]:
                 key_tokens=tokens,
                 cells=(queries, keys),
                 hidden=None if hidden is None else hidden.numpy(),
-                facts=tuple(map(_facts, rows)),
+                facts=tuple({name: row[name] for name in FACTS} for row in rows),
             )
         )
     return maps
-
-
-def _facts(row: JsonObject) -> dict[str, float | None]:
-    return {name: row[name] for name in _FACTS}
 
 
 def _choice(document: Document, name: str) -> MapChoice:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.display import Card, NumberTable, card_text
+from attnlab.display import Card, NumberTable, card_of, card_text
 from attnlab.draw.json_form import without_nan
 from attnlab.draw.sections import Heatmap, MapChoice, Maps, ReportContent
 
@@ -34,7 +34,7 @@ def tables_section(result: Any, *, title: str = "", high: float | None = None) -
 
 def tables_report(result: Any) -> ReportContent:
     """Return the page of a result: its summary in words, and its maps."""
-    card = _card_of(result)
+    card = card_of(result)
     section = tables_section(result)
     subtitle = " ".join(card_text(Card(card.title)).split())
     title = re.sub(
@@ -44,13 +44,6 @@ def tables_report(result: Any) -> ReportContent:
 
 
 _MOST_TOGETHER = 12  # maps without a chooser
-
-
-def _card_of(result: Any) -> Card:
-    if hasattr(result, "_card"):
-        card: Card = result._card()
-        return card
-    return Card(str(result).splitlines()[0])
 
 
 def _largest(table: NumberTable) -> float:

@@ -47,18 +47,7 @@ def patterns_from_weights(weights: Any, row: int) -> list[Pattern | SummaryMaps]
     is_list = isinstance(weights, Sequence) and not isinstance(weights, str) and len(weights) > 0
     if not is_list or isinstance(weights[0], Pattern | SummaryMaps):
         return None
-    if _is_numbers(weights):
-        return _of_tensor(_from_lists(weights), row)
     return _of_layers(weights, row, _OUTPUTS["attentions"])
-
-
-def _from_lists(lists: Any) -> Any:
-    try:
-        return np.asarray(lists, np.float32)
-    except ValueError:
-        raise WrongUsage(
-            "these lists of numbers are of different lengths; give a row for each query."
-        ) from None
 
 
 def _of_outputs(outputs: Mapping[str, object], row: int) -> list[Pattern | SummaryMaps] | None:
@@ -123,12 +112,6 @@ def _no_attentions() -> str:
         "it with output_attentions=True, or record it with attnlab.record(attnlab.load(model), "
         "'*weights')."
     )
-
-
-def _is_numbers(values: Any) -> bool:
-    while isinstance(values, list | tuple) and values:
-        values = values[0]
-    return isinstance(values, int | float)
 
 
 def _of_tensor(weights: Any, row: int) -> list[Pattern | SummaryMaps]:

@@ -12,7 +12,7 @@ import numpy as np
 from attnlab.draw.attention.pattern import Hidden, Rows, to_array
 from attnlab.draw.attention.pooled_maps import Pooled, join_squares, pooled_length
 
-_FACTS = ("entropy", "effective_keys", "largest", "first", "own", "previous")
+FACTS = ("entropy", "effective_keys", "largest", "first", "own", "previous")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ def _facts(summary: Any, row: int, head: int, is_self: bool) -> dict[str, float 
     """Return the mean of each number over the queries with an allowed key."""
     is_counted = summary.largest[row, head] > 0
     facts: dict[str, float | None] = {}
-    for name in _FACTS if is_self else _FACTS[:4]:
+    for name in FACTS if is_self else FACTS[:4]:
         values = getattr(summary, name)[row, head][is_counted]
         facts[name] = float(values.double().mean()) if len(values) else None
     return facts

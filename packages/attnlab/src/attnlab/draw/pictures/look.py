@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, MUTED, RULE = COLORS["ink"].light, COLORS["muted"].light, COLORS["rule"].light
-PAPER, ACCENT = COLORS["figure"].light, COLORS["accent"].light
-WASH, SUNKEN = COLORS["wash"].light, COLORS["sunken"].light
+PAPER = COLORS["figure"].light
 DASHES: tuple[Any, ...] = (
     "solid",
     (0, (5, 2)),

@@ -25,7 +25,6 @@ NOTEBOOK_BYTES = 8_000_000  # a notebook stores its outputs
 _TOLERANCE = 1e-6  # equal weights of two forward passes may differ by rounding
 _SCRIPT_BYTES = 130_000
 _FACT_BYTES = 60  # markup around a note
-_MIN_BYTES = 300_000  # style, scripts and a few small maps
 
 
 def view_page(
@@ -68,7 +67,13 @@ def view_page(
     others = [] if other is None else to_drawable(other, row, tokens)
     recordings = [recording] if other is None else [recording, other]
     taken = sum(_FACT_BYTES + len(escape(name + text).encode()) for name, text in _checked(notes))
-    maps = _fit(patterns, others, names, max_bytes, taken)
+    taken += _words_size([*patterns, *others])
+    if taken >= max_bytes:
+        raise WrongUsage(
+            f"style, scripts, tokens, facts and notes may take {taken:,} bytes, which leaves no "
+            f"room for the maps; give a larger max_bytes than {max_bytes:,}."
+        )
+    maps = fit_maps(patterns, others, names=names, max_bytes=max_bytes - taken)
     remarks = [*_remarks(recordings, patterns, maps)]
     facts = page_facts(recordings[-1], patterns, notes, others=others, remarks=remarks)
     page = make_page(
@@ -145,27 +150,6 @@ def show_page(page: str, out: Path | str | None = None) -> "Shown | Path":
     write_text(place, page)
     webbrowser.open(place.as_uri())
     return place
-
-
-def _fit(
-    patterns: Sequence[Drawable],
-    others: Sequence[Drawable],
-    names: Sequence[str],
-    max_bytes: int,
-    taken: int,
-) -> JsonObject:
-    if max_bytes < _MIN_BYTES:
-        raise WrongUsage(
-            f"max_bytes must be {_MIN_BYTES:,} or more, which an empty page takes; got "
-            f"{max_bytes:,}."
-        )
-    taken += _words_size([*patterns, *others])
-    if taken >= max_bytes:
-        raise WrongUsage(
-            f"style, scripts, tokens, facts and notes may take {taken:,} bytes, which leaves no "
-            f"room for the maps; give a larger max_bytes than {max_bytes:,}."
-        )
-    return fit_maps(patterns, others, names=names, max_bytes=max_bytes - taken)
 
 
 def _words_size(patterns: Sequence[Drawable]) -> int:
