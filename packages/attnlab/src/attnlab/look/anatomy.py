@@ -23,6 +23,7 @@ from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.structure import StackStructure
+from attnlab.pretrained.text import text_config
 from attnlab.pretrained.tracing import ModelTrace, TracedAttention, TracedCall, trace_model
 from attnlab.sites import set_aside, site_of
 
@@ -449,8 +450,7 @@ def are_close(one: Tensor, other: Tensor, dtype: torch.dtype | None = None) -> b
 
 def cap_of(model: Pretrained) -> float:
     """Return the cap of a model's logits; 0 if it has none."""
-    config: Any = model.foreign.config
-    return getattr(config.get_text_config(), "final_logit_softcapping", None) or 0.0
+    return getattr(text_config(model.foreign), "final_logit_softcapping", None) or 0.0
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -14,7 +14,6 @@ model that hides its queries and keys, or makes them by no matrix, is refused.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import nn
 
@@ -45,15 +44,6 @@ class HeadCircuit:
     ov: FactoredMatrix
     qk: FactoredMatrix
     copying: float | None
-
-    def _card(self) -> Card:
-        facts: list[tuple[str, Any]] = []
-        if self.copying is not None:
-            facts.append(("copying", f"{self.copying:+.2f}"))
-        for name, matrix in (("OV", self.ov), ("QK", self.qk)):
-            norm, count = _size(matrix)
-            facts.append((name, f"norm {norm}, 90 % in {count_words(int(count), 'direction')}"))
-        return Card(f"Circuit of head {self.head}", facts)
 
 
 @displayed

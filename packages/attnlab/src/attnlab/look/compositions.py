@@ -100,10 +100,11 @@ def compositions(
     ]
     for second, later in enumerate(layers):
         rows = slice(starts[second], starts[second + 1])
-        reading = _readings(later)
+        reading, keys = _readings(later), later.streams.key.steps
+        steps_before = {"Q": later.streams.query.steps, "K": keys, "V": keys}
         for first, earlier in enumerate(layers):
             columns = slice(starts[first], starts[first + 1])
-            for kind, stream_steps in _steps_before(later).items():
+            for kind, stream_steps in steps_before.items():
                 norms = _norms_after(earlier.part, stream_steps)
                 if norms is None:
                     continue
@@ -114,12 +115,6 @@ def compositions(
                 for table, value in zip(tables, values, strict=True):
                     table[kind][rows, columns] = value.float()
     return Compositions(names, *tables)
-
-
-def _steps_before(layer: LayerMatrices) -> dict[str, Sequence[Step]]:
-    """Return the steps that wrote to the stream of each kind of reading."""
-    keys = layer.streams.key.steps
-    return {"Q": layer.streams.query.steps, "K": keys, "V": keys}
 
 
 def _norms_after(part: str, steps: Sequence[Step]) -> list[str] | None:

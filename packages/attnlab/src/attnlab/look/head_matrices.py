@@ -16,18 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun
-from attnlab.look.anatomy import (
-    Function,
-    HeadsStep,
-    are_close,
-    block_steps,
-    device_of,
-    example_of,
-)
+from attnlab.look.anatomy import Function, are_close, device_of, example_of
 from attnlab.look.heads import number_of_heads
 from attnlab.look.inputs import Call, foreign_of
 from attnlab.look.readout import HeldNorm
-from attnlab.look.streams import Streams, stack_of_part, streams_of
+from attnlab.look.streams import Streams, heads_step, streams_of
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.parts.attend import scale_factor
 from attnlab.parts.heads import share_heads
@@ -152,9 +145,7 @@ def matrices_to(vectors: Sequence[Tensor], leaf: Tensor, places: Sequence[int]) 
 
 def _output(model: nn.Module, part: str, value: Tensor) -> Tensor:
     """Return what the head of each value writes, (head, value_width, d_model)."""
-    steps = [step for block in block_steps(model, stack_of_part(model, part)) for step in block]
-    step = next(step for step in steps if isinstance(step, HeadsStep) and step.point == part)
-    foreign = foreign_of(model)
+    step, foreign = heads_step(model, part), foreign_of(model)
     project = foreign.get_submodule(step.projection)
     heads = number_of_heads(model, part)
     like = next(project.parameters())

@@ -28,6 +28,7 @@ from attnlab.look.recording import Recording, record
 from attnlab.look.recording.kept_call import KeptMask
 from attnlab.look.streams import Stream, Streams, blocks_before, streams_of
 from attnlab.parts.attend import scale_factor
+from attnlab.pretrained.text import text_config
 from attnlab.sites import AttentionCall, Hook, hooks_of, installed, set_aside, site_of
 
 _FEED_FORWARD = re.compile(r"(?:(encoder|decoder)\.)?layers\.(\d+)\.feed_forward")
@@ -224,10 +225,7 @@ def part_name(writer: Writer) -> str:
 
 def _cap_of(model: nn.Module) -> float:
     """Return the cap of a model's scores; 0 if they have none."""
-    config: Any = getattr(foreign_of(model), "config", None)
-    if not hasattr(config, "get_text_config"):
-        return 0.0
-    return getattr(config.get_text_config(), "attn_logit_softcapping", None) or 0.0
+    return getattr(text_config(foreign_of(model)), "attn_logit_softcapping", None) or 0.0
 
 
 class _Reached(BaseException):

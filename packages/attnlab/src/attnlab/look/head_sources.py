@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from attnlab.display import Card, NumberTable, card_text, count_words, displayed
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.anatomy import HeadsStep, are_close, block_steps
+from attnlab.look.anatomy import are_close
 from attnlab.look.heads import head_name, one_head
 from attnlab.look.inputs import Call
 from attnlab.look.lens import checked_ids
 from attnlab.look.position_names import position_at
 from attnlab.look.readout import HeadPieces, Place, Writer, parts_of_stream, reads_mean, written_by
 from attnlab.look.recording import Recording, record
-from attnlab.look.streams import stack_of_part
+from attnlab.look.streams import heads_step
 from attnlab.parts.dropout import drops_out
 from attnlab.sites import set_aside, site_names, site_of
 
@@ -202,10 +202,7 @@ def _pieces(
 
 def _written(model: nn.Module, recording: Recording, apart: HeadPieces, query: int) -> Tensor:
     """Return what each piece of a head writes to the stream, (key, d_model)."""
-    steps = [
-        step for block in block_steps(model, stack_of_part(model, apart.part)) for step in block
-    ]
-    step = next(each for each in steps if isinstance(each, HeadsStep) and each.point == apart.part)
+    step = heads_step(model, apart.part)
     heads = recording[site_of(apart.part, "heads")]
     place = Place(heads, torch.tensor([query], device=heads.device), None)
     with set_aside(model):

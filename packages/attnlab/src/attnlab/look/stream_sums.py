@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from attnlab.look.anatomy import HeadsStep, NormStep, PartStep, Step, block_steps, example_of
 from attnlab.look.inputs import Call, Inputs, foreign_of
+from attnlab.look.position_names import stacks_of
 from attnlab.look.readout import outputs_of
 from attnlab.look.recording.recorder import record
 from attnlab.look.recording.recording import Recording
-from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.pretrained.model import Pretrained
 
 
@@ -40,7 +40,7 @@ def stream_sums(model: nn.Module, inputs: Inputs | None = None) -> dict[str, flo
         inputs = example_of(model)
     call = Call.of(inputs if inputs is not None else (), model)
     gaps: dict[str, float] = {}
-    for stack in _stacks(model):
+    for stack in stacks_of(model):
         blocks = dict(zip(_paths(model, stack), block_steps(model, stack), strict=True))
         steps = list(chain.from_iterable(blocks.values()))
         sites = [f"{step.point}.heads" for step in steps if isinstance(step, HeadsStep)]
@@ -54,12 +54,6 @@ def stream_sums(model: nn.Module, inputs: Inputs | None = None) -> dict[str, flo
             gap = (summed.double() - after).abs().max() / after.abs().max()
             gaps[f"{path}.residual_after"] = float(gap)
     return gaps
-
-
-def _stacks(model: Any) -> Sequence[str]:
-    if isinstance(model, Pretrained):
-        return model.structure.names
-    return ("encoder", "decoder") if isinstance(model, EncoderDecoder) else ("",)
 
 
 def _paths(model: Any, stack: str) -> list[str]:

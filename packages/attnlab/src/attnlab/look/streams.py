@@ -36,6 +36,14 @@ def stack_of_part(model: nn.Module, part: str) -> str:
     return block.rpartition("layers")[0].rstrip(".")
 
 
+def heads_step(model: nn.Module, part: str) -> HeadsStep:
+    """Return the step by which the heads of an attention write to the stream."""
+    for step in chain.from_iterable(block_steps(model, stack_of_part(model, part))):
+        if isinstance(step, HeadsStep) and step.point == part:
+            return step
+    raise AssertionError(f"{part} is no attention of a block")
+
+
 def streams_of(model: nn.Module, part: str) -> Streams:
     """Find the streams that an attention reads.
 

@@ -59,7 +59,8 @@ def _id_of(target: Any, model: nn.Module, text: object) -> int:
         )
     if isinstance(names, TokenNames):
         return _token_id(target, names, text)
-    known = {str(name): number for number, name in _numbered(names)}
+    numbered = names.items() if isinstance(names, Mapping) else enumerate(names)
+    known = {str(name): number for number, name in numbered}
     if target.strip() not in known:
         raise WrongUsage(
             f"{target!r} is not an answer of this model; {did_you_mean(target, known)}"
@@ -95,9 +96,3 @@ def _classes_of(model: nn.Module) -> list[str]:
     if not isinstance(labels, Mapping):
         return []
     return [str(labels[number]) for number in sorted(labels)]
-
-
-def _numbered(names: Any) -> list[tuple[int, str]]:
-    if isinstance(names, Mapping):
-        return list(names.items())
-    return list(enumerate(names)) if isinstance(names, Sequence) else []

@@ -26,7 +26,7 @@ from torch.overrides import (
 
 from attnlab.errors import CouldNotRun
 from attnlab.parts.heads import HeadLayout, mask_to_show
-from attnlab.parts.masks import Mask
+from attnlab.parts.masks import Mask, allowed_by
 from attnlab.sites import AttentionCall, OutputSlot, SitedModule
 
 
@@ -309,8 +309,7 @@ def _leaves_rows_dead(mask: Mask) -> bool:
     """Is there a query that may attend to no key, of which models make zeros or NaN?"""
     if not isinstance(mask, Tensor):
         return False
-    allowed = mask if mask.dtype == torch.bool else mask != float("-inf")
-    return not bool(allowed.any(-1).all())
+    return not bool(allowed_by(mask).any(-1).all())
 
 
 def causal(query: Tensor, key: Tensor) -> Mask:

@@ -23,7 +23,7 @@ from attnlab.errors import present
 from attnlab.pretrained.attention_call import SOFTMAXES, softmax_parts
 from attnlab.pretrained.backends.functions import SDPA, is_over_keys
 from attnlab.pretrained.backends.multi_head import MULTI_HEAD
-from attnlab.pretrained.backends.products import WeightsProduct, carries, operands_of
+from attnlab.pretrained.backends.products import WeightsProduct, carries, is_one_of, operands_of
 from attnlab.pretrained.backends.registry import calls_watched
 from attnlab.pretrained.lineage import Lineage
 from attnlab.pretrained.origins import Marks, Origins
@@ -441,7 +441,7 @@ class _FunctionTracer(TorchFunctionMode):
             return "mixes weights of the model, not tokens"
         if self._lineage.is_product(product.value):
             return "is one over features: what it multiplies is mixed over the tokens already"
-        if any(_are_same_numbers(weights.scores, scores) for scores in self._across):
+        if is_one_of(weights.scores, self._across):
             return (
                 "has scores with another softmax over their other axis, as in a soft mixture of "
                 "experts, and mixes the outputs of slots, not tokens"
@@ -480,11 +480,6 @@ class _Weights:
         """Is something else multiplied with the values than this softmax's weights?"""
         copied = self.copied.reshape(self.shape).to(matrix.dtype)
         return matrix.shape != copied.shape or not torch.equal(matrix, copied)
-
-
-def _are_same_numbers(one: Tensor, other: Tensor) -> bool:
-    """Do two tensors lie in the same place?"""
-    return one.numel() == other.numel() and one.data_ptr() == other.data_ptr()
 
 
 def inside(output: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -116,22 +116,11 @@ class CompiledProgram:
 
     def save(self, folder: Path | str) -> Path:
         """Write the model, and `program.json` beside it; return the folder."""
-        numbers = None
-        if self.numbers is not None:
-            numbers = self.numbers.tolist()
-        facts = {
-            "name": self.name,
-            "alphabet": list(map(_to_json, self.alphabet)),
-            "values": list(map(_to_json, self.values)),
-            "numbers": numbers,
-            "longest": self.longest,
-            "tolerance": self.tolerance,
-            "has_bos": self.has_bos,
-            "heads": dict(self.heads),
-            "ways": dict(self.ways),
-            "error": self.error,
-            "stream": list(map(list, self.stream)),
-        }
+        facts = {field.name: getattr(self, field.name) for field in fields(self)}
+        del facts["model"]
+        for name in ("alphabet", "values"):
+            facts[name] = list(map(_to_json, facts[name]))
+        facts["numbers"] = None if self.numbers is None else self.numbers.tolist()
         path = save_model(self.model, folder)
         facts["config"] = digest_of(path / "config.json")
         _state(path).write({**facts, "digest": _digest(facts)})
@@ -157,19 +146,12 @@ def open_compiled(folder: Path | str) -> CompiledProgram:
             raise ValueError("its checksum is not that of its content")
         if facts["config"] != digest_of(path / "config.json"):
             raise ValueError("it belongs to another config.json")
-        return CompiledProgram(
-            model=model,
-            name=facts["name"],
-            alphabet=tuple(map(_from_json, facts["alphabet"])),
-            values=tuple(map(_from_json, facts["values"])),
-            longest=facts["longest"],
-            tolerance=facts["tolerance"],
-            has_bos=facts["has_bos"],
-            heads=facts["heads"],
-            ways=facts["ways"],
-            error=facts["error"],
-            stream=tuple((name, first, last) for name, first, last in facts["stream"]),
-        )
+        for name in ("config", "numbers"):
+            del facts[name]
+        for name in ("alphabet", "values"):
+            facts[name] = tuple(map(_from_json, facts[name]))
+        facts["stream"] = tuple((name, first, last) for name, first, last in facts["stream"])
+        return CompiledProgram(model=model, **facts)
 
 
 def head_names(model: Encoder) -> list[str]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, MUTED, RULE = COLORS["ink"].light, COLORS["muted"].light, COLORS["rule"].light
-PAPER = COLORS["figure"].light
+PAPER, ACCENT = COLORS["figure"].light, COLORS["accent"].light
 DASHES: tuple[Any, ...] = (
     "solid",
     (0, (5, 2)),

@@ -6,12 +6,11 @@ no previous one, and some tokens no earlier occurrence.
 """
 
 import hashlib
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import CodeType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -90,23 +89,12 @@ def measure_of(measure: str | Callable[[Rows], Tensor]) -> tuple[str, Measure]:
 
 
 def digest_of(measure: object) -> str:
-    """Return a digest of a function's code, by which a resumed search knows it; "" without code."""
-    code = getattr(measure, "__code__", None)
-    if code is None:
+    """Return a digest of a function's source, by which a resumed search knows it; "" without it."""
+    try:
+        source = inspect.getsource(measure)  # type: ignore[arg-type]
+    except (OSError, TypeError):
         return ""
-    return hashlib.sha256(repr(_words_of(code)).encode()).hexdigest()
-
-
-def _words_of(code: CodeType) -> list[Any]:
-    inner: list[Any] = []
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            inner.append(_words_of(const))
-        elif isinstance(const, frozenset):  # it has no fixed order
-            inner.append(sorted(map(repr, const)))
-        else:
-            inner.append(const)
-    return [code.co_code, code.co_names, code.co_varnames, *inner]
+    return hashlib.sha256(source.encode()).hexdigest()
 
 
 def _measured(measure: Callable[[Rows], Tensor], rows: Rows) -> tuple[Tensor, Tensor]:

@@ -49,7 +49,11 @@ def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
 def matching_sites(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
     """List the sites that any of the patterns matches; one that matches none is an error."""
     listed = [patterns] if isinstance(patterns, str) else patterns
-    if not isinstance(listed, Sequence) or not listed or not _are_texts(listed):
+    if (
+        not isinstance(listed, Sequence)
+        or not listed
+        or not all(isinstance(pattern, str) for pattern in listed)
+    ):
         raise WrongUsage(
             f'sites are named by a pattern such as "*.weights", or several; got {patterns!r}.'
         )
@@ -100,7 +104,3 @@ def _refusal(pattern: str, model: nn.Module) -> str:
             "reads no text either: give ids, attnlab.record(model, tokens)."
         )
     return f"{words}. To record a text that looks like a site, give its ids."
-
-
-def _are_texts(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from attnlab.display import Card, displayed, short
+from attnlab.display import displayed
 
 
 @displayed
@@ -49,14 +49,6 @@ class Summary(NamedTuple):
     map_mean: Tensor
     map_max: Tensor
     cells: Tensor
-
-    def _card(self) -> Card:
-        rows = []
-        for name, value in self._asdict().items():
-            is_index = name in ("cells", "top_keys")
-            mean = "" if is_index else short(float(value.float().mean()))
-            rows.append([name, short(value), mean])
-        return Card("Summary of an attention", [], ("what", "shape", "mean"), rows)
 
 
 def cell_size(length: int, tiles: int) -> int:

@@ -2,7 +2,7 @@
 weights as the first factor or the second, and their axes in any order."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -43,7 +43,7 @@ class WeightsProduct:
         factors = operands_of(args)
         if len(factors) != 2:
             return None
-        places = [place for place, factor in enumerate(factors) if _is_one_of(factor, made)]
+        places = [place for place, factor in enumerate(factors) if is_one_of(factor, made)]
         if len(places) != 1:
             return None
         product = cls(func, args, kwargs, places[0])
@@ -175,7 +175,8 @@ def carries(made: Sequence[Tensor], args: Any, output: Any) -> bool:
     return any(operand is weights for operand in operands_of(args) for weights in made)
 
 
-def _is_one_of(value: Tensor, made: Sequence[Tensor]) -> bool:
+def is_one_of(value: Tensor, made: Iterable[Tensor]) -> bool:
+    """Does a tensor lie in the same place as one of others?"""
     return any(
         value.numel() == tensor.numel() and value.data_ptr() == tensor.data_ptr() for tensor in made
     )
