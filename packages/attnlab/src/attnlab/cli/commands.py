@@ -23,6 +23,7 @@ from attnlab.cli.failures import Interrupts, explain
 from attnlab.cli.look import look
 from attnlab.cli.options import NO_OPTIONS, AsJson, PretrainedOptions, Strings
 from attnlab.cli.pages import open_
+from attnlab.cli.patch import patch
 from attnlab.cli.prompts import only_heads, open_prompts
 from attnlab.cli.prove import prove
 from attnlab.cli.resolve_run import RUNS, SYSTEMS, find_folder, find_run, is_run, runs_there
@@ -271,7 +272,7 @@ def _load_command(name: str, package: str) -> Callable[..., Any] | App:
 GROUPS = {
     "Train": (run, resume_, sweep, tune, settings),
     "Read results": (list_, show, open_),
-    "Look inside a model, and edit it": (trace, look, why, search, census, edit, edits_),
+    "Look inside a model, and edit it": (trace, look, why, patch, search, census, edit, edits_),
     "Write a program, and prove": (compile_, prove, truth),
     "Learn and teach": (
         _load_command("course", "attnlab-course"),

@@ -40,7 +40,7 @@ def save_recording(recording: "Recording", folder: Path, *, title: str) -> None:
     from attnlab.draw.attention import draw_heads
     from attnlab.draw.view import write_view
 
-    _create(folder)
+    create_folder(folder)
     recording.save(folder / "recording")
     weights = _weights_of(recording)
     if not weights:
@@ -68,7 +68,7 @@ def save_fork(
     before = recorded(question, passage=passage)
     with edit(question.model, *edits, vocabulary=question.vocabulary):
         after = recorded(question, passage=passage)
-    _create(folder)
+    create_folder(folder)
     write_json(folder / "edits.json", [edit.to_json() for edit in edits])
     write_json(folder / "answers.json", fork.to_mapping())
     for name, recording in (("before", before), ("after", after)):
@@ -92,7 +92,12 @@ def save_fork(
     )
 
 
-def _create(folder: Path) -> None:
+def create_folder(folder: Path) -> None:
+    """Create the folder of --out.
+
+    Raises:
+        CouldNotRun: it holds files.
+    """
     check_new_folder(folder)
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)

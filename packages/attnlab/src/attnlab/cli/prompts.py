@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prompts:
-    """A model's question function, with a description of its inputs.
+    """A model with its question function and a description of its inputs.
 
     expected: what it reads, in words. note: which model of a population answers.
     """
 
+    model: "nn.Module"
     ask: "Callable[[str], Question]"
     expected: str
     note: str = ""
@@ -57,7 +58,7 @@ def open_prompts(name: str, model_options: PretrainedOptions) -> Prompts:
                 target=model_options.target,
             )
 
-        return Prompts(ask_it, "a text")
+        return Prompts(model, ask_it, "a text")
     from attnlab.experiments import prompts
     from attnlab.experiments.population import open_run
 
@@ -74,7 +75,7 @@ def open_prompts(name: str, model_options: PretrainedOptions) -> Prompts:
             f"{typical} answers, the most typical model of the population; for another: attnlab "
             f"trace {folder / 'SEED'} …"
         )
-    return Prompts(partial(prompts.ask, report), expected, note)
+    return Prompts(report.model, partial(prompts.ask, report), expected, note)
 
 
 def ask(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage, did_you_mean, is_integer, type_words
 from attnlab.look.readers import answer_names
+from attnlab.look.recording.tokens import token_name
 from attnlab.pretrained.text import BLANK, TokenNames
 
 Target: TypeAlias = Tensor | int | str | Sequence[Any] | None
@@ -41,6 +42,12 @@ def target_ids(target: Target, model: nn.Module, inputs: object = None) -> Tenso
         pairs = zip(target, [*follows, *[None] * len(target)], strict=False)
         return torch.tensor([_id_of(token, model, text) for token, text in pairs])
     return torch.as_tensor(target)
+
+
+def answer_name(number: int, model: nn.Module, size: int) -> str:
+    """Return the name of an answer by its number, of a model with logits (…, size)."""
+    classes = _classes_of(model)
+    return token_name(number, classes if len(classes) == size else answer_names(model))
 
 
 def _id_of(target: Any, model: nn.Module, text: object) -> int:

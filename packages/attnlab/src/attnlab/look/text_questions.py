@@ -267,6 +267,7 @@ def question_of(
     *,
     steps: int | None = None,
     target: str | None = None,
+    kind: str | None = None,
 ) -> Question:
     """Make a question of a text: the model continues it, answers it, fills its masks, classifies
     it, or only reads it.
@@ -279,6 +280,7 @@ def question_of(
             continuation and 20 of an answer.
         target: the correct continuation, answer, words at the masks, or class; a trace then marks
             wrong choices.
+        kind: what the model does with texts if that is known; None to try it out, see `kind_of`.
 
     Raises:
         WrongUsage: an empty text, one that is too long, an unknown class, or a target for a model
@@ -290,7 +292,7 @@ def question_of(
         require_integer("steps", steps, low=0)
     if target is not None and not target.strip():
         raise WrongUsage("the target is empty; leave it out, or give the correct answer.")
-    kind = kind_of(model, inputs)
+    kind = kind or kind_of(model, inputs)
     if kind == "continues":
         return _continuation(model, inputs, text, steps, target)
     if kind == "answers":

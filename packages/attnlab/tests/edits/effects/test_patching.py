@@ -73,8 +73,8 @@ def test_runs_that_barely_differ_against_what_patches_change_are_warned_of(direc
     told = str(found)
     assert found.caution in told
     assert "barely differ, by 0.01, while a patch typically changes logit by 0.0574" in told
-    share = 7.76 if direction == "noise" else 6.76
-    assert f"{share:+.4g}  layers.0.residual_before, position 0" in told
+    effect = "-6.760" if direction == "noise" else "+6.760"
+    assert f"{effect}  {effect} to {effect}  layers.0.residual_before, position 0" in told
 
 
 @pytest.mark.parametrize("direction", ["denoise", "noise"])
@@ -90,10 +90,11 @@ def test_patches_print_as_a_short_table():
     for find in (patch_all, patch_paths):
         found = find(*each.whole, (each.inputs + 1) % 11)
         lines = str(found).splitlines()
-        assert f"clean {float(found.ends.clean.mean()):.5g}" in lines[0]
-        place, share = found.largest(1)[0]
-        assert f"  {share:+.4g}  {place}" in lines
-        assert len(lines) <= 13
+        assert lines[2].startswith(f"  clean       {float(found.ends.clean.mean()):.5g}, probab")
+        place, effect = found.largest(1)[0]
+        assert lines[7].startswith(f"  {effect:+.3f} ")
+        assert lines[7].endswith(f"  {place}")
+        assert len(lines) <= 18
 
 
 def by_hand(each, corrupted, sender, receiver, into):
@@ -307,7 +308,7 @@ def test_a_patch_names_the_tokens_at_its_position_and_both_where_the_runs_differ
     assert found.tokens[""][2] == f"{int(one[0, 2])}/{int(another[0, 2])}"
     assert found.tokens[""][0] == str(int(one[0, 0]))
     assert "position 2 '" in str(found)
-    assert "of 1 input:" in str(found)
+    assert "  inputs      1 pair" in str(found)
 
 
 def test_shares_are_a_table_of_layers_by_positions_or_by_heads():

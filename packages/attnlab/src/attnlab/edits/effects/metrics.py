@@ -43,7 +43,8 @@ class Metric:
         target: the right token's text or id, for all inputs at their `position`; a list of these or
             ids (row,), one for each input; ids (row, length), -100 where a position does not count;
             None for the model's own answer there (loss and accuracy need a target).
-        others: for a difference, the same for the other token; None for the likeliest other one.
+        others: for a difference, the same for the other token; None for the likeliest other one
+            (where a clean and a corrupted run are compared, to the corrupted one).
         position: the one that counts where a target is one for each input: an integer, or (row,) of
             them. Negative ones count from the last token that is not padding, if the inputs
             (real=, attention_mask=, mask=) tell.
@@ -93,6 +94,12 @@ class PreparedMetric:
     labels: Tensor | None
     others: Tensor | None = None
     measure: Callable[[Tensor], Tensor] | None = None
+
+    def one_each(self, ids: Tensor | None) -> list[int]:
+        """Return the ids (row, length) of rows that have one that counts, else no ids."""
+        if self.labels is None or ids is None or bool(((self.labels != IGNORED).sum(1) != 1).any()):
+            return []
+        return ids[self.labels != IGNORED].tolist()
 
     @property
     def num_last(self) -> int | None:
@@ -163,11 +170,18 @@ def next_tokens(tokens: Tensor) -> Tensor:
     return torch.cat((tokens[:, 1:], torch.full_like(tokens[:, :1], IGNORED)), 1)
 
 
-def prepare_metric(asked: Metric, logits: Tensor, real: Tensor | None = None) -> PreparedMetric:
+def prepare_metric(
+    asked: Metric, logits: Tensor, real: Tensor | None = None, *, rivals: Tensor | None = None
+) -> PreparedMetric:
     """Prepare a metric for inputs whose plain logits are (row, length, vocabulary) or (row,
     classes).
 
-    real: (row, length), False at padding; negative positions count from the last real one.
+    Args:
+        asked: the metric and its target.
+        logits: of the plain pass.
+        real: (row, length), False at padding; negative positions count from the last real one.
+        rivals: logits of the same shape, whose likeliest other token is subtracted in a
+            difference; None for the plain pass's own.
 
     Raises:
         WrongUsage: an unknown name, a target that is missing, of a wrong shape or out of range.
@@ -189,7 +203,9 @@ def prepare_metric(asked: Metric, logits: Tensor, real: Tensor | None = None) ->
         return PreparedMetric(metric, labels)
     if others is None:
         right = torch.nn.functional.one_hot(labels.clamp(min=0), whole.shape[-1]).bool()
-        return PreparedMetric(metric, labels, whole.masked_fill(right, float("-inf")).argmax(-1))
+        likely = logits if rivals is None else rivals
+        others = likely.view_as(whole).masked_fill(right, float("-inf")).argmax(-1)
+        return PreparedMetric(metric, labels, others)
     others = _spread("others", others, whole, asked.position, real)
     if bool(((others == IGNORED) & (labels != IGNORED)).any()):
         raise WrongUsage("others must name a token wherever the target does.")

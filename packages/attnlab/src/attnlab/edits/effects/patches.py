@@ -9,6 +9,9 @@ difference of the runs with the changes by patches, and `Patched.caution` warns.
     patch_all(model, clean, corrupted, "heads")     # each head, at all positions
     patch_paths(model, clean, corrupted)            # the direct effect of each head on the logits
 
+Of several inputs the shares are ratios of means, with 95 % intervals over inputs by the delta
+method: the mean of what a patch changes less its share of what the two runs differ by is 0.
+
 A path (Wang et al. 2022; Goldowsky-Dill et al. 2023) is one edge: the sender's change reaches the
 receiver by the residual stream alone, every head and feed-forward part between them stays as it
 was; from the receiver on everything is computed anew.
@@ -17,26 +20,33 @@ was; from the receiver on everything is computed anew.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.display import NumberTable, count_words, displayed
+from attnlab.core.stats import Interval, mean_interval
+from attnlab.display import Card, NumberTable, card_text, count_words, displayed
 from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
-from attnlab.edits.effects.metrics import Metric, MetricLike, PreparedMetric, prepare_metric
+from attnlab.edits.effects.metrics import MetricLike, PreparedMetric, prepare_metric
+from attnlab.edits.effects.pairs import PairGroup, Pairs, Refusal, pairs_of
 from attnlab.edits.effects.place_tables import place_tables, place_words
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, sweep, writer
 from attnlab.errors import WrongUsage, require_known
-from attnlab.look.inputs import Call, Inputs
+from attnlab.look.inputs import Inputs
 from attnlab.look.position_names import position_names
-from attnlab.look.target_ids import Target
-from attnlab.shapes import shape_text
+from attnlab.look.target_ids import Target, answer_name
 from attnlab.sites import matches, part_of, site_suffix
 
 What = Literal["stream", "heads", "attentions", "mlps"]
 Direction = Literal["denoise", "noise"]
 
+_LISTED = 10  # patches, and refused pairs
+_PATCHED = {
+    "denoise": "Clean values put into the corrupted run, each alone",
+    "noise": "Corrupted values put into the clean run, each alone",
+}
+_ENDS = {"denoise": "0 as corrupted, 1 as clean", "noise": "0 as clean, 1 as corrupted"}
 _FAINT = 0.5  # of a typical change: closer than this, the two runs give no scale for it
 
 _PATTERNS = {
@@ -54,6 +64,10 @@ class Recovery:
     clean: Tensor
     corrupted: Tensor
 
+    def rows(self, order: Tensor) -> "Recovery":
+        """Return some rows, in this order."""
+        return Recovery(self.clean[order], self.corrupted[order])
+
     def share(self, values: Tensor) -> Tensor:
         """Return where values (…, row) lie between both ends: 0 corrupted, 1 clean."""
         low, high = self.corrupted.mean(), self.clean.mean()
@@ -68,7 +82,9 @@ class Patched:
     places · metric: its name · direction: "denoise" puts clean values into the corrupted run,
     "noise" the other way round · ends: the metric of both runs · after (place, row): the metric
     under each patch · tokens: the names of the positions of each stack, `{"": ("a", "b/c")}`, both
-    tokens where clean and corrupted differ.
+    tokens where clean and corrupted differ · answers: of each row the answer, and the token that
+    is subtracted, or "" · chances: the answer's probability in both runs · refused: the pairs that
+    were not patched · note: what the texts did not allow.
     """
 
     places: tuple[Any, ...]
@@ -77,11 +93,33 @@ class Patched:
     ends: Recovery
     after: Tensor
     tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    answers: Sequence[tuple[str, str]] = ()
+    chances: Recovery | None = None
+    refused: Sequence[Refusal] = ()
+    note: str = ""
 
     @property
     def shares(self) -> Tensor:
         """The normalized metric of each patch, (place,): 0 as corrupted, 1 as clean."""
         return self.ends.share(self.after)
+
+    @property
+    def effects(self) -> Tensor:
+        """How far each patch goes from its own run to the other one, (place,): 0 nowhere, 1 all the
+        way."""
+        return self.shares if self.direction == "denoise" else 1.0 - self.shares
+
+    @property
+    def intervals(self) -> list[Interval]:
+        """The effects with their 95 % intervals over inputs, each for one patch alone; NaN ends of
+        one input."""
+        gaps = self.ends.clean - self.ends.corrupted
+        changes = self.after - self.ends.corrupted
+        if self.direction == "noise":
+            changes = self.ends.clean - self.after
+        effects = self.effects.unsqueeze(1)
+        values = effects + (changes - effects * gaps) / gaps.mean()
+        return [mean_interval(row) for row in values.tolist()]
 
     def table(self) -> Tensor:
         """Return the shares as (site, head or position) or (site, head, position); NaN if not
@@ -120,32 +158,89 @@ class Patched:
             "little. Choose inputs or a metric that differ more"
         )
 
+    @property
+    def measured(self) -> str:
+        """The metric in words, with the answer where all rows have the same."""
+        if len(set(self.answers)) != 1:
+            return self.metric.replace("_", " ")
+        [(answer, wrong)] = set(self.answers)
+        if self.metric == "logit_difference":
+            return f"logit of {answer!r} less that of {wrong!r}"
+        return f"{self.metric} of {answer!r}"
+
     def largest(self, number: int = 10) -> list[tuple[Any, float]]:
-        """List the patches with the largest changes of either sign, largest first."""
-        start = 0.0 if self.direction == "denoise" else 1.0
-        ranked = (self.shares - start).abs().argsort(descending=True, stable=True)[:number]
-        return [(self.places[index], float(self.shares[index])) for index in ranked.tolist()]
+        """List the patches with the largest effects of either sign, largest first."""
+        ranked = self.effects.abs().argsort(descending=True, stable=True)[:number]
+        return [(self.places[index], float(self.effects[index])) for index in ranked.tolist()]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each patch, largest effect first: where, effect, interval."""
+        rows = []
+        for place, interval in zip(self.places, self.intervals, strict=True):
+            row = {"place": place_words(place, self.tokens), "effect": interval.value + 0.0}
+            if len(self.ends.clean) > 1:
+                row |= {"low": interval.low, "high": interval.high}
+            rows.append(row)
+        return sorted(rows, key=lambda row: -abs(row["effect"]))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return all as plain values, for JSON."""
+        return {
+            "metric": self.metric,
+            "measured": self.measured,
+            "direction": self.direction,
+            "clean": self.ends.clean.tolist(),
+            "corrupted": self.ends.corrupted.tolist(),
+            "answers": [list(answer) for answer in self.answers],
+            "refused": [{"pair": row + 1, "why": why} for row, why in self.refused],
+            "note": self.note,
+            "caution": self.caution,
+            "patches": self.rows(),
+        }
 
     def number_tables(self) -> list[NumberTable]:
-        """Return the shares as tables to draw: layer by position, by head, or of paths."""
-        label = f"share of {self.metric}: 0 as corrupted, 1 as clean"
-        return place_tables(self.places, self.shares, label, self.tokens)
+        """Return the effects as tables to draw: layer by position, by head, or of paths."""
+        label = f"share of the {self.measured}: {_ENDS[self.direction]}"
+        return place_tables(self.places, self.effects, label, self.tokens)
+
+    def _card(self) -> Card:
+        count, lines = len(self.ends.clean), []
+        facts = [("measured", self.measured)]
+        for name in ("clean", "corrupted"):
+            words = f"{float(getattr(self.ends, name).mean()):.5g}"
+            if self.chances is not None:
+                words += f", probability {float(getattr(self.chances, name).mean()):.3g}"
+            facts.append((name, words))
+        facts.append(("difference", f"{self.contrast:.2g} times what a patch typically changes"))
+        facts.append(("inputs", count_words(count, "pair")))
+        if self.refused:
+            facts.append(("refused", count_words(len(self.refused), "pair")))
+        columns, rows = ["effect", "where"], []
+        if count > 1:
+            columns[1:1] = ["95 % interval"]
+        for row in self.rows()[:_LISTED]:
+            cells = [f"{row['effect']:+.3f}", row["place"]]
+            if count > 1:
+                cells[1:1] = [f"{row['low']:+.3f} to {row['high']:+.3f}"]
+            rows.append(cells)
+        if len(self.places) > _LISTED:
+            lines.append(f"the largest {_LISTED} of {len(self.places):,}")
+        lines += filter(None, (self.note, self.caution))
+        lines += [f"refused: pair {row + 1}: {why}" for row, why in self.refused[:_LISTED]]
+        return Card(
+            f"{_PATCHED[self.direction]}; {_ENDS[self.direction]}", facts, columns, rows, lines
+        )
 
     def __str__(self) -> str:
-        clean, corrupted = float(self.ends.clean.mean()), float(self.ends.corrupted.mean())
-        patched = "clean values in the corrupted run"
-        if self.direction == "noise":
-            patched = "corrupted values in the clean run"
-        number = count_words(len(self.ends.clean), "input")
-        lines = [
-            f"{self.metric} of {number}: clean {clean:.5g}, corrupted {corrupted:.5g}; the "
-            f"difference is {self.contrast:.2g} times what a patch typically changes",
-            self.caution,
-            f"{patched}; shares (0 as corrupted, 1 as clean), largest change first",
-        ]
-        for place, share in self.largest():
-            lines.append(f"  {share + 0.0:+.4g}  {place_words(place, self.tokens)}")
-        return "\n".join(filter(None, lines))
+        return card_text(self._card())
+
+
+class PairFacts(NamedTuple):
+    """Both plain runs in numbers; see the fields of `Patched`."""
+
+    ends: Recovery
+    answers: Sequence[tuple[str, str]]
+    chances: Recovery | None
 
 
 @dataclass(frozen=True)
@@ -158,7 +253,7 @@ class Pair:
     base: Baseline
     source: Baseline
     metric: PreparedMetric
-    ends: Recovery
+    facts: PairFacts
     reference: Tensor
 
     def sweep(self, model: nn.Module, cases: Sequence[Case], how: SweepOptions) -> Tensor:
@@ -172,7 +267,7 @@ def patch_all(
     corrupted: Inputs,
     what: What | str = "stream",
     *,
-    metric: MetricLike = "logit",
+    metric: MetricLike = "logit_difference",
     target: Target = None,
     each_position: bool | None = None,
     direction: Direction = "denoise",
@@ -187,21 +282,23 @@ def patch_all(
 
     Args:
         model: made of attnlab's parts, in evaluation mode.
-        clean, corrupted: texts of as many tokens, or other inputs of the same shapes, row by row a
-            pair.
+        clean, corrupted: a text each, or lists of texts, pair by pair of as many tokens; or other
+            inputs of the same shapes, row by row a pair.
         what: "stream" (before each block), "heads", "attentions", "mlps", or sites with `*` for
             anything.
-        metric: a name, or a `Metric`.
-        target: the answer to measure: " Mary", an id, a list with one for each input, or ids (row,
-            length); None for the model's answer to the clean input.
-        each_position: patch position by position; None for all but heads, which are patched whole.
+        metric: a name, or a `Metric`; a logit difference without `others` is that of the answer and
+            the likeliest other one to the corrupted input.
+        target: the answer to measure: " Mary", an id, a list with one or None for each input, or
+            ids (row, length); None for the model's answer to the clean input.
+        each_position: patch position by position; None for all but heads, which are patched whole,
+            as everything is where the texts of different pairs have different numbers of tokens.
         direction: "denoise" puts clean values into the corrupted run, "noise" corrupted ones into
             the clean run.
         how: memory, threads and progress, see `SweepOptions`.
 
     Raises:
         WrongUsage: the shapes differ, or the metric is the same for both, so that nothing can be
-            restored.
+            restored. Of several pairs of texts those that do not fit are `refused` in the result.
     """
     how = SweepOptions.of(how, "patches")
     if not isinstance(what, str) or not ("." in what or "*" in what):
@@ -211,17 +308,33 @@ def patch_all(
         if site_suffix(site) in ("mask", "scores", "weights", "logits"):
             raise WrongUsage(f"patch_all does not patch {site}; use the edit Patch.")
 
-    def patched(pair: Pair, how: SweepOptions) -> tuple[list[PatchTarget], Tensor]:
-        cases = []
-        for site in sites:
-            for place in _places(site, pair.base.values[site], each_position):
-                cases.append(Case(site, writer(pair.source.values[site], place), place))
-        return [case.place for case in cases], pair.sweep(model, cases, how)
+    pairs, note = pairs_of(model, clean, corrupted, metric, target), ""
+    if pairs.lengths:
+        note = (
+            f"the texts have {pairs.lengths} tokens, and positions of different texts do not "
+            "correspond"
+        )
+        if each_position or (each_position is None and what == "stream"):
+            raise WrongUsage(f"{note}: patch heads, attentions or mlps, without positions.")
+        each_position, note = False, f"{note}: each patch is of all positions"
 
-    chosen_metric = Metric.of(metric, target, model, clean)
-    return patch_pairs(
-        model, clean, corrupted, chosen_metric, patched, sites, direction=direction, how=how
-    )
+    def patched(pair: Pair, how: SweepOptions) -> tuple[list[PatchTarget], Tensor]:
+        places: list[PatchTarget] = []
+        cases, changed = [], []
+        for site in sites:
+            base, source = pair.base.values[site], pair.source.values[site]
+            for place in _places(site, base, each_position):
+                if not torch.equal(base[place.index], source[place.index]):
+                    changed.append(len(places))
+                    cases.append(Case(site, writer(source, place), place))
+                places.append(place)
+        plain = pair.metric(pair.base.logits, pair.reference)[0].cpu()
+        after = plain.repeat(len(places), 1)  # of places where both runs are equal
+        after[changed] = pair.sweep(model, cases, how)
+        return places, after
+
+    result = patch_pairs(model, pairs, patched, sites, direction=direction, how=how)
+    return replace(result, note=note)
 
 
 def _places(site: str, value: Tensor, each_position: bool | None) -> list[PatchTarget]:
@@ -243,9 +356,7 @@ def _places(site: str, value: Tensor, each_position: bool | None) -> list[PatchT
 
 def patch_pairs(
     model: nn.Module,
-    clean: Inputs,
-    corrupted: Inputs,
-    metric: Metric,
+    pairs: Pairs,
     patched: Callable[[Pair, SweepOptions], tuple[list[Any], Tensor]],
     sites: Sequence[str],
     *,
@@ -255,55 +366,87 @@ def patch_pairs(
     """Run the model on both inputs, as many rows at a time as fit, and patch one run.
 
     Args:
-        model, clean, corrupted, metric, direction, how: see `patch_all`. A user's own metric is a
-            function of all rows, which then stay together.
+        model, direction, how: see `patch_all`.
+        pairs: the inputs and the metric. A user's own metric is a function of all rows of one
+            shape, which then stay together.
         patched: returns the places patched in a pair of runs, and the metric, (place, row).
         sites: the kept sites of both runs; see `Baseline`.
     """
     require_known("direction", direction, get_args(Direction))
-    one, other = Call.of(clean, model), Call.of(corrupted, model)
-    if _shapes_of(one) != _shapes_of(other):
-        got = f"{_shapes_of(one)} and {_shapes_of(other)}"
-        raise WrongUsage(
-            f"clean and corrupted inputs are of the same shapes; got {got}. A patch goes from a "
-            "position to the same position: give texts of as many tokens."
-        )
-    spans = [slice(None)]
-    if not callable(metric.measure):
-        spans = [span for span, _ in portions_that_fit(model, one, how.budget // 2, sites)]
-
-    def make(span: slice) -> Pair:
-        clean_call = one.rows(span)
-        clean = run_plain(model, clean_call, sites)
-        corrupted = run_plain(model, other.rows(span), sites)
-        # The clean run is the base of labels and divergences.
-        reference = clean.logits
-        row_metric = prepare_metric(metric.rows(span), reference, clean_call.real)
-        ends = Recovery(
-            row_metric(reference, reference)[0].cpu(),
-            row_metric(corrupted.logits, reference)[0].cpu(),
-        )
-        if direction == "denoise":
-            return Pair(corrupted, clean, row_metric, ends, reference)
-        return Pair(clean, corrupted, row_metric, ends, reference)
-
-    pair = make(spans[0])
-    all_ends = [pair.ends]
-    for span in spans[1:]:
-        all_ends.append(make(span).ends)
-    ends = Recovery(
-        torch.cat([end.clean for end in all_ends]),
-        torch.cat([end.corrupted for end in all_ends]),
-    )
+    portions: list[tuple[PairGroup, slice]] = []
+    for group in pairs.groups:
+        spans = [slice(None)]
+        if not callable(group.metric.measure):
+            fitting = portions_that_fit(model, group.clean, how.budget // 2, sites)
+            spans = [span for span, _ in fitting]
+        portions += [(group, span) for span in spans]
+    pair = _run_pair(model, *portions[0], sites, direction)
+    facts = [pair.facts]
+    for portion in portions[1:]:
+        facts.append(_run_pair(model, *portion, sites, direction).facts)
+    ends = _joined([each.ends for each in facts])
     _check_apart(ends, pair.metric.name, torch.finfo(pair.base.logits.dtype).eps)
     after = []
-    for number, span in enumerate(spans):
+    for number, portion in enumerate(portions):
         if number > 0:
-            pair = make(span)
-        places, values = patched(pair, how.portion(number, len(spans)))
+            pair = _run_pair(model, *portion, sites, direction)
+        places, values = patched(pair, how.portion(number, len(portions)))
         after.append(values)
-    names = position_names([one, other], model)
-    return Patched(tuple(places), pair.metric.name, direction, ends, torch.cat(after, 1), names)
+    order = torch.tensor([row for group in pairs.groups for row in group.rows]).argsort()
+    ends, values = ends.rows(order), torch.cat(after, 1)[:, order]
+    answers = [answer for each in facts for answer in each.answers]
+    chances = [each.chances for each in facts if each.chances is not None]
+    names = {}
+    if not pairs.lengths:
+        calls = [call for group in pairs.groups for call in (group.clean, group.corrupted)]
+        names = position_names(calls, model)
+    return Patched(
+        tuple(places),
+        pair.metric.name,
+        direction,
+        ends,
+        values,
+        names,
+        [answers[row] for row in order.tolist()] if answers else [],
+        _joined(chances).rows(order) if chances else None,
+        pairs.refused,
+    )
+
+
+def _joined(ends: Sequence[Recovery]) -> Recovery:
+    return Recovery(
+        torch.cat([each.clean for each in ends]), torch.cat([each.corrupted for each in ends])
+    )
+
+
+def _run_pair(
+    model: nn.Module, group: PairGroup, span: slice, sites: Sequence[str], direction: Direction
+) -> Pair:
+    """Run the model on both inputs of some rows of a group."""
+    clean_call = group.clean.rows(span)
+    clean = run_plain(model, clean_call, sites)
+    corrupted = run_plain(model, group.corrupted.rows(span), sites)
+    # The clean run is the base of labels and divergences.
+    reference = clean.logits
+    metric = prepare_metric(
+        group.metric.rows(span), reference, clean_call.real, rivals=corrupted.logits
+    )
+    ends = _measure_both(metric, reference, corrupted.logits)
+    answers, chances = [], None
+    size, wrong = reference.shape[-1], metric.one_each(metric.others)
+    for row, answer in enumerate(metric.one_each(metric.labels)):
+        rival = answer_name(wrong[row], model, size) if wrong else ""
+        answers.append((answer_name(answer, model, size), rival))
+    if answers:
+        chance = replace(metric, name="probability", others=None)
+        chances = _measure_both(chance, reference, corrupted.logits)
+    facts = PairFacts(ends, answers, chances)
+    both = (corrupted, clean) if direction == "denoise" else (clean, corrupted)
+    return Pair(*both, metric, facts, reference)
+
+
+def _measure_both(metric: PreparedMetric, clean: Tensor, corrupted: Tensor) -> Recovery:
+    return Recovery(metric(clean, clean)[0].cpu(), metric(corrupted, clean)[0].cpu())
 
 
 def _check_apart(ends: Recovery, metric: str, precision: float) -> None:
@@ -318,15 +461,3 @@ def _check_apart(ends: Recovery, metric: str, precision: float) -> None:
             f"the metric {metric} is {high:.6g} for the clean and for the corrupted input, but "
             "for rounding: a patch has nothing to restore."
         )
-
-
-def _shapes_of(call: Call) -> str:
-    """Describe the tensors of a call, by their names."""
-    named: list[tuple[str, object]] = []
-    for index, argument in enumerate(call.arguments):
-        named.append((f"input {index}", argument))
-    shapes = []
-    for name, value in (*named, *call.options.items()):
-        if isinstance(value, Tensor):
-            shapes.append(f"{name} {shape_text(value.shape)}")
-    return ", ".join(shapes)

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.edits.effects import sweep
-from attnlab.edits.effects.metrics import Metric, MetricLike
+from attnlab.edits.effects.metrics import MetricLike
+from attnlab.edits.effects.pairs import pairs_of
 from attnlab.edits.effects.patches import Direction, Pair, Patched, patch_pairs
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, Script, SweepOptions, writer
 from attnlab.edits.targets import listed
@@ -49,7 +50,7 @@ def patch_paths(
     senders: PatchTarget | Iterable[PatchTarget] | None = None,
     receivers: PatchTarget | Iterable[PatchTarget] = (LOGITS,),
     into: Into | Sequence[Into] = _ALL,
-    metric: MetricLike = "logit",
+    metric: MetricLike = "logit_difference",
     target: Target = None,
     direction: Direction = "denoise",
     how: SweepOptions = USUAL,
@@ -58,7 +59,7 @@ def patch_paths(
 
     Args:
         model: made of attnlab's parts, in evaluation mode.
-        clean, corrupted: inputs of the same shapes, row by row a pair.
+        clean, corrupted: see `patch_all`.
         senders: such as PatchTarget("layers.0.attention", head=1) or
             PatchTarget("layers.0.feed_forward"); None for every head.
         receivers: the same, or PatchTarget("logits"); each path goes to those after its sender.
@@ -88,10 +89,8 @@ def patch_paths(
                 _check_place(pair, place)
         return _each_path(model, pair, chosen, ends, inputs, how)
 
-    chosen_metric, sites = Metric.of(metric, target, model, clean), _sites_kept(model, inputs)
-    return patch_pairs(
-        model, clean, corrupted, chosen_metric, patched, sites, direction=direction, how=how
-    )
+    pairs, sites = pairs_of(model, clean, corrupted, metric, target), _sites_kept(model, inputs)
+    return patch_pairs(model, pairs, patched, sites, direction=direction, how=how)
 
 
 def _sites_kept(model: nn.Module, into: Sequence[Into]) -> list[str]:

@@ -69,6 +69,14 @@ class PatchTarget:
             numbers = (self.head, self.query)
         return tuple(number for number in numbers if number is not None) or (0,)
 
+    @property
+    def index(self) -> tuple[Any, ...]:
+        """The index of a head or a position, of one or of all, in its site's value (row, …)."""
+        query: Any = slice(None) if self.query is None else self.query
+        if self.head is not None:
+            return slice(None), self.head, query
+        return (..., query, slice(None))
+
     @staticmethod
     def table(places: "Sequence[PatchTarget]", values: Tensor) -> Tensor:
         """Lay values out by part and cell, (part, ...): means of several, NaN where there is
@@ -165,13 +173,10 @@ class Case:
 
 def writer(source: Tensor | None, place: PatchTarget) -> Callable[[Tensor], None]:
     """Return a function that writes the source's values, or zeros, at a place of another run."""
-    query: Any = slice(None) if place.query is None else place.query
-    at: tuple[Any, ...] = (..., query, slice(None))
-    if place.head is not None:
-        at = (slice(None), place.head, query)
+    index = place.index
 
     def write(value: Tensor) -> None:
-        value[at] = 0.0 if source is None else source[at]
+        value[index] = 0.0 if source is None else source[index]
 
     return write
 

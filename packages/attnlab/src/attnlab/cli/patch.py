@@ -1,0 +1,162 @@
+"""attnlab patch: values of one text put into the run of another, place by place."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cyclopts import Parameter
+
+from attnlab.cli.options import AsJson, PretrainedOptions, Strings, Switch
+from attnlab.cli.output_folder import check_new_folder, create_folder, show_page
+from attnlab.cli.progress import counting
+from attnlab.cli.prompts import open_prompts
+from attnlab.cli.terminal import print_json, say_lines
+from attnlab.errors import WrongUsage
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from attnlab.edits.effects import PatchTarget
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PathOptions:
+    """Where paths begin and end."""
+
+    senders: Strings = None
+    """With paths: the heads where paths begin, LAYER.HEAD such as 3.5; by default all."""
+
+    receivers: Strings = None
+    """With paths: the heads where paths end; by default the logits."""
+
+    into: Strings = None
+    """With paths: the inputs by which a receiving head is reached: query, key, value; by default
+    all."""
+
+    def of(self, model: "nn.Module") -> dict[str, Any]:
+        """Return the arguments of `patch_paths`."""
+        options: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if value is not None:
+                options[name] = value if name == "into" else _targets(model, value)
+        return options
+
+
+_ALL_PATHS = PathOptions()
+
+
+def patch(
+    run: str,
+    clean: str | None = None,
+    corrupted: str | None = None,
+    /,
+    *,
+    pairs: Path | None = None,
+    answer: str | None = None,
+    wrong: str | None = None,
+    what: Literal["stream", "heads", "attentions", "mlps", "paths"] | None = None,
+    positions: Switch = False,
+    direction: Literal["denoise", "noise"] = "denoise",
+    path_options: PathOptions = _ALL_PATHS,
+    ends_in: str | None = None,
+    out: Path | None = None,
+    as_json: AsJson = False,
+) -> int:
+    """Patch values of one text's run into another's, and show which places carry the answer.
+
+    Measured is the logit of the answer less that of the wrong one, at the next token, the masked
+    word or the class.
+
+    Parameters
+    ----------
+    run
+        A run folder, or the name of one in runs/; or a pretrained model: a folder, a GGUF file or a
+        hub id.
+    clean
+        The clean text, in quotes.
+    corrupted
+        The corrupted text, of as many tokens.
+    pairs
+        A CSV file with many pairs instead: the columns clean and corrupted, and answer and wrong
+        where there are such. A pair that does not fit is refused, counted and named.
+    answer
+        The answer that is measured, such as " Mary"; by default the model's to the clean text.
+    wrong
+        The answer whose logit is subtracted; by default the likeliest other one to the corrupted
+        text.
+    what
+        What is patched: the stream before each layer, position by position (the default); each
+        head, the default for --pairs; each layer's attention or feed-forward part (mlps); or paths,
+        the direct effect of one head on another or on the logits.
+    positions
+        Patch heads position by position; all else but paths is anyway.
+    direction
+        denoise puts clean values into the corrupted run, noise corrupted values into the clean run.
+    ends_in
+        The model's output layer: none, causal-lm, masked-lm, …; by default the one its files
+        name (pretrained models).
+    out
+        A folder to create: a page with the picture, and all numbers as patches.json.
+    as_json
+        Print the result as JSON, all numbers included.
+    """
+    from attnlab.core.store import write_json
+    from attnlab.edits.effects import Metric, SweepOptions, patch_all, patch_paths
+    from attnlab.edits.effects.pairs import PairFile, Refusal, read_pairs
+    from attnlab.experiments.viewer import show
+
+    if pairs is not None and (clean, answer, wrong) != (None, None, None):
+        raise WrongUsage("--pairs brings texts and answers; leave those on the command line out.")
+    if pairs is None and corrupted is None:
+        raise WrongUsage(
+            "type a clean and a corrupted text after the model, in quotes; or --pairs."
+        )
+    if what != "paths" and path_options != _ALL_PATHS:
+        raise WrongUsage("--senders, --receivers and --into go with --what paths.")
+    if positions and what in ("paths", "attentions", "mlps"):
+        raise WrongUsage(f"--positions is for heads; {what} takes none.")
+    check_new_folder(out)
+    model = open_prompts(run, PretrainedOptions(ends_in=ends_in)).model
+    chosen = what or ("stream" if pairs is None else "heads")
+    find = partial(patch_all, what=chosen, each_position=positions or None)
+    if chosen == "paths":
+        find = partial(patch_paths, **path_options.of(model))
+    if pairs is not None:
+        texts = read_pairs(pairs)
+    else:
+        texts = PairFile([clean or ""], [corrupted or ""], [answer], [wrong], [0], [])
+    metric = Metric("logit_difference", target=texts.answer, others=texts.wrong)
+    with counting(f"patch {chosen}", is_quiet=as_json) as tell:
+        how = SweepOptions(progress=tell)
+        result = find(
+            model, texts.clean, texts.corrupted, metric=metric, direction=direction, how=how
+        )
+    refused = [Refusal(texts.rows[row], why) for row, why in result.refused]
+    result = replace(result, refused=sorted([*texts.refused, *refused]))
+    if out is not None:
+        create_folder(out)
+        write_json(out / "patches.json", result.to_mapping())
+        show(result, out=out / "page.html")
+    if as_json:
+        print_json(result.to_mapping())
+        return 0
+    say_lines(str(result))
+    show_page(out, "page.html")
+    return 0
+
+
+def _targets(model: "nn.Module", names: list[str]) -> "list[PatchTarget]":
+    """Find heads, feed-forward parts by their paths, and the logits."""
+    from attnlab.edits.effects import PatchTarget
+    from attnlab.look.heads import attentions, chosen_heads
+
+    targets = []
+    for name in names:
+        if name == "logits" or name.endswith("feed_forward"):
+            targets.append(PatchTarget(name))
+            continue
+        for part, heads in chosen_heads(model, attentions(model), [name]).items():
+            targets += [PatchTarget(part, head) for head in heads]
+    return targets

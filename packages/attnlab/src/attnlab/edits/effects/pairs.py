@@ -1,0 +1,311 @@
+"""Pairs of a clean and a corrupted input: read by the model, and grouped by their shapes.
+
+A patch goes from a position to the same position, so both texts of a pair need as many tokens. A
+pair that cannot be patched is refused with the reason, and the others are patched. Positions of
+different pairs correspond only where all texts have equally many tokens.
+"""
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.edits.effects.metrics import Metric, MetricLike
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.look.inputs import Call, Inputs, is_text
+from attnlab.look.position_names import position_names
+from attnlab.look.questions import Continuation, Question, Translation, Verdict
+from attnlab.look.readers import reader_of
+from attnlab.look.target_ids import Target, target_ids
+from attnlab.look.text_questions import (
+    TextAnswer,
+    TextChoice,
+    TextContinuation,
+    kind_of,
+    question_of,
+)
+from attnlab.pretrained.model import Pretrained
+from attnlab.shapes import shape_text
+
+_SHOWN_TOKENS = 12  # of a text whose number of tokens is refused
+_ANSWER_METRICS = ("logit", "probability", "loss", "accuracy", "logit_difference")
+
+
+class Refusal(NamedTuple):
+    """A pair that was not patched: its number, from 0, and why."""
+
+    row: int
+    why: str
+
+
+@dataclass(frozen=True)
+class PairGroup:
+    """Pairs of one shape. rows: their numbers among all pairs."""
+
+    clean: Call
+    corrupted: Call
+    metric: Metric
+    rows: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs in groups of one shape each, and those that are refused."""
+
+    groups: Sequence[PairGroup]
+    refused: Sequence[Refusal] = ()
+
+    @property
+    def lengths(self) -> str:
+        """The numbers of tokens if they differ, such as "12 to 15"; else ""."""
+        if len(self.groups) == 1:
+            return ""
+        numbers = {_length(group.clean) for group in self.groups}
+        return f"{min(numbers)} to {max(numbers)}" if len(numbers) > 1 else ""
+
+
+def pairs_of(
+    model: nn.Module, clean: Inputs, corrupted: Inputs, metric: MetricLike, target: Target
+) -> Pairs:
+    """Read pairs of texts one by one; other inputs are one group, of one shape.
+
+    Raises:
+        WrongUsage: no pair can be patched.
+    """
+    if is_text(clean) and is_text(corrupted):
+        return _text_pairs(model, _listed(clean), _listed(corrupted), metric, target)
+    one, other = Call.of(clean, model), Call.of(corrupted, model)
+    if _shapes_of(one) != _shapes_of(other):
+        got = f"{_shapes_of(one)} and {_shapes_of(other)}"
+        raise WrongUsage(
+            f"clean and corrupted inputs are of the same shapes; got {got}. A patch goes from a "
+            "position to the same position: give texts of as many tokens."
+        )
+    rows = range(one.num_rows)
+    return Pairs([PairGroup(one, other, Metric.of(metric, target, model, clean), rows)])
+
+
+def _text_pairs(
+    model: nn.Module,
+    clean: Sequence[str],
+    corrupted: Sequence[str],
+    metric: MetricLike,
+    target: Target,
+) -> Pairs:
+    if len(clean) != len(corrupted):
+        raise WrongUsage(f"{len(clean)} clean texts need as many others; got {len(corrupted)}.")
+    asked = metric
+    if not isinstance(asked, Metric):
+        asked = Metric(asked, target)
+    lists = [each for each in (asked.target, asked.others) if isinstance(each, list | tuple)]
+    unequal = [len(each) for each in lists if len(each) != len(clean)]
+    if unequal or callable(asked.measure) or (asked is metric and target is not None):
+        Metric.of(metric, target, model, clean)  # refuses what does not go together
+    if unequal:
+        raise WrongUsage(f"{len(clean)} pairs need {len(clean)} targets, or one; got {unequal[0]}.")
+    ask = _asker(model)
+    groups: dict[object, list[PairGroup]] = {}
+    refused: list[Refusal] = []
+    seen: dict[object, int] = {}
+    for row, texts in enumerate(zip(clean, corrupted, strict=True)):
+        items = [_item(each, row) for each in (asked.target, asked.others, asked.position)]
+        own = Metric(asked.measure, items[0], items[1], items[2])
+        try:
+            pair = _read_pair(model, ask, texts, own, row)
+            first = seen.setdefault((*texts, str(items)), row)
+            if first != row:
+                raise WrongUsage(f"it repeats pair {first + 1}, which would count twice.")
+        except WrongUsage as error:
+            refused.append(Refusal(row, str(error)))
+            continue
+        has = (pair.metric.target is None, pair.metric.others is None)
+        groups.setdefault((_shapes_of(pair.clean), has), []).append(pair)
+    if not groups:
+        if len(clean) == 1:
+            raise WrongUsage(refused[0].why)
+        raise WrongUsage(f"none of {len(clean)} pairs can be patched; the first: {refused[0].why}")
+    return Pairs([_joined(pairs) for pairs in groups.values()], refused)
+
+
+def _read_pair(
+    model: nn.Module,
+    ask: Callable[[str], Question],
+    texts: Sequence[str],
+    metric: Metric,
+    row: int,
+) -> PairGroup:
+    """Read one pair as a group of its own; the last position is that of the model's answer."""
+    has_answer = metric.position == -1 and metric.measure in _ANSWER_METRICS
+    calls, places = [], []
+    for text in texts:
+        if not text.strip():
+            raise WrongUsage("a text is empty.")
+        question = ask(text)
+        calls.append(Call.of(_needed(question)))
+        places.append(answer_position(question) if has_answer else int(metric.position))
+    one, other = calls
+    if _shapes_of(one) != _shapes_of(other) or len(set(places)) > 1:
+        names = [next(iter(position_names([call], model).values()), ()) for call in calls]
+        raise WrongUsage(
+            "patching needs two texts of equally many tokens, with the answer at the same place; "
+            f"the clean one has {_tokens(names[0])}, the corrupted one {_tokens(names[1])}."
+        )
+    ids = [target_ids(each, model, texts[0]) for each in (metric.target, metric.others)]
+    if ids[0] is not None and ids[1] is not None and bool((ids[0] == ids[1]).all()):
+        raise WrongUsage("the answer and the wrong one are the same token.")
+    target, others = (None if each is None else each.unsqueeze(0) for each in ids)
+    metric = Metric(metric.measure, target, others, torch.tensor(places[:1]))
+    return PairGroup(one, other, metric, (row,))
+
+
+def answer_position(question: Question) -> int:
+    """Return the position whose logits are the model's one answer to a text.
+
+    Raises:
+        WrongUsage: the model gives several answers, or none.
+    """
+    if isinstance(question, Continuation | Translation | TextContinuation | TextAnswer):
+        return -1
+    if isinstance(question, Verdict):
+        return 0
+    if isinstance(question, TextChoice) and len(question.names) > 1:
+        places = question.places or (0,)
+        if len(places) == 1:
+            return places[0]
+    raise WrongUsage(
+        "patching measures one answer to a text: the next token, one masked word, or a class; "
+        "this model gives vectors, a number, or several answers."
+    )
+
+
+def _asker(model: nn.Module) -> Callable[[str], Question]:
+    """Return a function that puts texts to a model; what a foreign model does is tried out once."""
+    reader = reader_of(model)
+    if reader is not None:
+        return partial(reader.ask, model)
+    if not isinstance(model, Pretrained):
+        raise WrongUsage(
+            f"this {type(model).__name__} does not know the names of its tokens: give ids, or load "
+            "it from its run."
+        )
+    kind: str | None = None
+
+    def ask(text: str) -> Question:
+        nonlocal kind
+        kind = kind or kind_of(model, model.inputs(text))
+        return question_of(model, text, kind=kind)
+
+    return ask
+
+
+def _needed(question: Question) -> dict[str, Tensor]:
+    """Return the inputs of one text, without a mask that masks nothing."""
+    inputs = dict(question.prompt_inputs())
+    if inputs.keys() == {"input_ids", "attention_mask"}:
+        del inputs["attention_mask"]
+    return inputs
+
+
+def _joined(pairs: Sequence[PairGroup]) -> PairGroup:
+    """Join pairs of one shape, row by row."""
+    values: dict[str, Any] = {}
+    for name in ("target", "others", "position"):
+        column = [getattr(pair.metric, name) for pair in pairs]
+        values[name] = None if column[0] is None else torch.cat(column)
+    return PairGroup(
+        _joined_calls([pair.clean for pair in pairs]),
+        _joined_calls([pair.corrupted for pair in pairs]),
+        Metric(pairs[0].metric.measure, **values),
+        [row for pair in pairs for row in pair.rows],
+    )
+
+
+def _joined_calls(calls: Sequence[Call]) -> Call:
+    options: dict[str, Any] = {}
+    for name in calls[0].options:
+        options[name] = torch.cat([call.options[name] for call in calls])  # type: ignore[misc]
+    return Call((), options, len(calls))
+
+
+def _item(value: Any, row: int) -> Any:
+    """Return one pair's value, of a list with one for each or of one for all."""
+    if isinstance(value, list | tuple) or (isinstance(value, Tensor) and value.dim() > 0):
+        return value[row]
+    return value
+
+
+def _listed(texts: str | Sequence[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def _length(call: Call) -> int:
+    return next(len(value[0]) for value in call.options.values() if isinstance(value, Tensor))
+
+
+def _tokens(names: Sequence[str]) -> str:
+    more = " …" if len(names) > _SHOWN_TOKENS else ""
+    return f"{len(names)}: {' '.join(map(repr, names[:_SHOWN_TOKENS]))}{more}"
+
+
+def _shapes_of(call: Call) -> str:
+    """Describe the tensors of a call, by their names."""
+    named: list[tuple[str, object]] = []
+    for index, argument in enumerate(call.arguments):
+        named.append((f"input {index}", argument))
+    shapes = []
+    for name, value in (*named, *call.options.items()):
+        if isinstance(value, Tensor):
+            shapes.append(f"{name} {shape_text(value.shape)}")
+    return ", ".join(shapes)
+
+
+class PairFile(NamedTuple):
+    """The pairs of a file: texts, answers (None where the cell is empty), the number of each row,
+    from 0, and the rows without a pair."""
+
+    clean: list[str]
+    corrupted: list[str]
+    answer: list[str | None]
+    wrong: list[str | None]
+    rows: list[int]
+    refused: list[Refusal]
+
+
+def read_pairs(path: Path | str) -> PairFile:
+    """Read pairs from a CSV file with the columns clean and corrupted, and answer and wrong where
+    there are such; other columns are ignored.
+
+    Raises:
+        WrongUsage: a column is missing.
+        CouldNotRun: the file cannot be read.
+    """
+    pairs = PairFile([], [], [], [], [], [])
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns = reader.fieldnames or []
+            for name in ("clean", "corrupted"):
+                if name not in columns:
+                    raise WrongUsage(
+                        f"{path} has no column {name!r}; {did_you_mean(name, columns)}"
+                    )
+            for row, cells in enumerate(reader):
+                if None in cells or None in cells.values():
+                    wrong = f"it has more or fewer than {len(columns)} cells"
+                    pairs.refused.append(Refusal(row, wrong))
+                    continue
+                pairs.rows.append(row)
+                pairs.clean.append(cells["clean"])
+                pairs.corrupted.append(cells["corrupted"])
+                pairs.answer.append(cells.get("answer") or None)
+                pairs.wrong.append(cells.get("wrong") or None)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise CouldNotRun(f"{path} cannot be read as CSV in UTF-8: {error}.") from None
+    if not pairs.rows:
+        raise WrongUsage(f"{path} has no pair: {len(pairs.refused)} rows were refused.")
+    return pairs
