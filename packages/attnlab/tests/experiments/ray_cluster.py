@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine, for tests: its own ports, folder and token, and
+"""A Ray cluster on this machine, for tests: its own ports, folder and token, and
 nothing left behind."""
 
 import os
@@ -17,9 +17,10 @@ RAY = str(Path(sys.executable).with_name("ray"))
 
 
 class Cluster:
-    """Two nodes of one processor each, which ask for a token."""
+    """Nodes of one processor each, which ask for a token."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: int = 2) -> None:
+        self.nodes = nodes
         self.folder = Path(
             tempfile.mkdtemp(prefix="attnlab-ray-", dir="/tmp")
         )  # Ray's sockets need a short path
@@ -38,8 +39,9 @@ class Cluster:
             self._start(
                 "--head", f"--port={port}", f"--temp-dir={self.folder}", "--include-dashboard=false"
             )
-            self._start(f"--address={self.address}")
-            self._wait_for_nodes(2)
+            for number in range(1, self.nodes):
+                self._start(f"--address={self.address}")
+                self._wait_for_nodes(number + 1)
         except BaseException:
             self.__exit__()
             raise

@@ -3,6 +3,7 @@ workers and in jobs give the same table."""
 
 import pytest
 import torch
+from ray_cluster import Cluster
 
 from attnlab.core.row_files import write_rows
 from attnlab.edits.effects.census_effects import head_effects
@@ -159,6 +160,26 @@ def test_shares_on_any_engine_give_the_same_table(where, folders, corpus, tmp_pa
     )
     again = census_in_shares(folders["gpt2"], corpus, 2, where, out=tmp_path / "out", effects=2)
     assert again.table() == merged.table()
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_of_three_nodes_gives_the_table_of_one_pass(folders, tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="a cluster needs it; pip install 'attnlab[ray]'")
+    monkeypatch.undo()
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(f"{text} {number}" for number in range(200) for text in TEXTS))
+    many = Corpus(path)
+    whole = census(load_pretrained(folders["gpt2"]), many, effects=4)
+    with Cluster(3) as cluster:
+        for name, value in cluster.environment.items():
+            monkeypatch.setenv(name, value)
+        where = Where("ray", address=cluster.address)
+        merged = census_in_shares(folders["gpt2"], many, 6, where, out=tmp_path / "out", effects=4)
+    for one, other in zip(merged.table(), whole.table(), strict=True):
+        for name, value in other.items():
+            assert one[name] == (
+                value if isinstance(value, str) else pytest.approx(value, rel=1e-12)
+            )
 
 
 def test_jobs_need_submitit_and_a_cluster(monkeypatch):

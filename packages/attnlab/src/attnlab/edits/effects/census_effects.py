@@ -3,6 +3,7 @@ pattern replaced, on texts of the corpus that were drawn by lot."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ def head_effects(
         parts: the attentions, by path.
         controls: see `pattern_effects`.
         seed: of masked tokens, shuffles and signs.
-        how: memory, threads and progress of each attention's effects.
+        how: memory, threads and progress.
 
     Returns:
         A row for each head and control: head, control, metric, effect (mean change), low and high
@@ -78,21 +79,18 @@ def head_effects(
         WrongUsage: fewer than two different texts.
     """
     passages = _passages(model, texts, seed)
-    names, effects = [], []
-    for part in parts:
-        measured = pattern_effects(
-            model,
-            passages.call,  # type: ignore[arg-type]  # a call stands for its inputs
-            metric=passages.metric,
-            parts=part,
-            controls=controls,
-            seed=seed,
-            how=how,
-        )
-        for place in measured.heads:
-            names += [(head_name(place.path, place.head or 0), control) for control in controls]
-        effects.append(measured.effects.flatten(0, 1))
-    values = torch.cat(effects)
+    measured = pattern_effects(
+        model,
+        passages.call,  # type: ignore[arg-type]  # a call stands for its inputs
+        metric=passages.metric,
+        parts=list(parts),
+        controls=controls,
+        seed=seed,
+        how=how,
+    )
+    heads = [head_name(place.path, place.head or 0) for place in measured.heads]
+    names = list(product(heads, controls))
+    values = measured.effects.flatten(0, 1)
     draws = max(_DRAWS, 2 * enough(_ALPHA, len(values), correction="bh")[1])
     tested = assess(values, correction="bh", draws=draws, seed=seed)
     low, high = tested.low, tested.high
