@@ -231,6 +231,10 @@ def test_a_census_is_counted_in_shares_and_added_up_with_effects(run, models):
     assert "largest effects first" in out
     assert "caution: 3 texts" in out
     assert "both/page.html" in out
+    status, out, _ = run("census gpt2 --corpus many.txt --estimate --price 0.5 --effects 0")
+    assert status == 0
+    assert "a billion tokens: " in out
+    assert " at 0.5 an hour" in out
     status, out, _ = run("census gpt2 --corpus many.txt --effects 0 --json")
     assert len(json.loads(out)["heads"]) == 8
     for typed, told in (

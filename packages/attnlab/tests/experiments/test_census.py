@@ -9,7 +9,7 @@ from attnlab.core.row_files import write_rows
 from attnlab.edits.effects.census_effects import head_effects
 from attnlab.edits.effects.significance import assess
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.census import add_effects, census, census_in_shares
+from attnlab.experiments.census import add_effects, census, census_in_shares, estimate_census
 from attnlab.experiments.model_loader import load_pretrained
 from attnlab.experiments.sweeps.executors import Where
 from attnlab.look.census import count, count_heads, open_census
@@ -202,6 +202,19 @@ def test_rows_are_parquet_or_csv(tmp_path, monkeypatch):
     assert parquet.read_table(write_rows(tmp_path / "heads", rows)).to_pylist() == rows
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert write_rows(tmp_path / "heads", rows).read_text() == "head,value\n0.0,0.5\n0.1,\n"
+
+
+def test_an_estimate_counts_the_first_thousand_tokens_and_times_one_attention(
+    folders, tmp_path, monkeypatch
+):
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(f"{text} {number}" for number in range(400) for text in TEXTS))
+    model, clock = load_pretrained(folders["gpt2"]), iter([0.0, 2.0, 10.0, 13.0])
+    monkeypatch.setattr("attnlab.experiments.census.time.perf_counter", lambda: next(clock))
+    rate = estimate_census(model, Corpus(path), effects=8)
+    assert 1000 <= rate.tokens < 1100
+    assert rate.per_second == rate.tokens / 2.0
+    assert rate.effects == 3.0 * 2 * 8 / 2  # two attentions, four pairs of texts
 
 
 def test_effects_may_be_added_later(folders, corpus, tmp_path):

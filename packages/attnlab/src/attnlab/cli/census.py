@@ -18,12 +18,13 @@ from attnlab.cli.options import (
     WholeNumber,
 )
 from attnlab.cli.output_folder import show_page
-from attnlab.cli.progress import corpus_lines, progress
+from attnlab.cli.progress import corpus_lines, counting, progress, steps_of
 from attnlab.cli.prompts import is_pretrained, open_model, require_tokenizer
 from attnlab.cli.terminal import print_json, say, show_table
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
+    from attnlab.experiments.census import CensusRate
     from attnlab.look.census import Census
 
 census = App(
@@ -47,6 +48,8 @@ def count(
     engine_options: EngineOptions = HERE,
     out: Path | None = None,
     resume: Switch = False,
+    estimate: Switch = False,
+    price: float | None = None,
     as_json: AsJson = False,
 ) -> int:
     """Count what every head of a pretrained model does over many texts, and whether it matters.
@@ -70,11 +73,16 @@ def count(
         A folder to create: a page, tables, and what --resume and merge need.
     resume
         Resume the census in --out.
+    estimate
+        Count the first thousand tokens alone, and say how long more would take here.
+    price
+        The price of an hour of such a machine, for --estimate.
     as_json
         Print the result as JSON.
     """
+    from attnlab.edits.effects.sweep import SweepOptions
     from attnlab.experiments.census import census as count_all
-    from attnlab.experiments.census import census_in_shares
+    from attnlab.experiments.census import census_in_shares, estimate_census
     from attnlab.experiments.sweeps.executors import Where
     from attnlab.look.corpus import Corpus
 
@@ -85,8 +93,13 @@ def count(
     share = (1, 1) if shard is None else _share_of(shard)
     _check_folder(out, resume)
     texts = Corpus(corpus, **vars(reading))
+    if estimate:
+        opened = open_model(model)
+        require_tokenizer(opened)
+        return _show_estimate(estimate_census(opened, texts, heads=head, effects=effects), price)
     again = "the same command with --resume."
     with writing_to(out, "census.json", again), progress(str(corpus), is_quiet=as_json) as observer:
+        how = SweepOptions(progress=steps_of(observer, "effects"))
         if shares is None and engine_options == HERE:
             opened = open_model(model)
             require_tokenizer(opened)
@@ -98,6 +111,7 @@ def count(
                 shard=share,
                 out=out,
                 progress=corpus_lines(observer),
+                how=how,
             )
         else:
             if out is None or shard is not None:
@@ -112,6 +126,7 @@ def count(
                 heads=head,
                 effects=effects,
                 observer=observer,
+                how=how,
             )
     return _show(result, out, as_json=as_json)
 
@@ -139,13 +154,36 @@ def merge(
     as_json
         Print the result as JSON.
     """
+    from attnlab.edits.effects.sweep import SweepOptions
     from attnlab.experiments.census import add_effects
     from attnlab.look.census import merge_censuses
 
     result = merge_censuses(shards, out=out)
     if model is not None:
-        add_effects(open_model(model), result, texts=effects, out=out)
+        with counting("effects", is_quiet=as_json) as show:
+            how = SweepOptions(progress=show)
+            add_effects(open_model(model), result, texts=effects, out=out, how=how)
     return _show(result, out, as_json=as_json)
+
+
+def _show_estimate(rate: "CensusRate", price: float | None) -> int:
+    """Print how fast heads were counted, and what a million and a billion tokens would take."""
+    say(f"{rate.tokens:,} tokens in {rate.seconds:.2g} s: {rate.per_second:,.0f} a second here")
+    if rate.effects:
+        say(f"effects, once: about {_duration(rate.effects)}")
+    for words, tokens in (("a million", 10**6), ("a billion", 10**9)):
+        seconds = tokens / rate.per_second
+        costs = "" if price is None else f", {price * seconds / 3600.0:,.2f} at {price:g} an hour"
+        say(f"{words} tokens: {_duration(seconds)} on one such machine{costs}")
+    return 0
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60.0:
+        return f"{seconds:.0f} s"
+    if seconds < 3600.0:
+        return f"{seconds / 60.0:.0f} min"
+    return f"{seconds / 3600.0:,.1f} hours"
 
 
 def _share_of(shard: str) -> tuple[int, int]:

@@ -65,12 +65,24 @@ def progress_of_many(
 def counting(title: str, *, is_quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """Show how many inputs of a proof are done, of how many."""
     with progress(title, is_quiet=is_quiet) as observer:
+        yield steps_of(observer)
 
-        def tell(done: int, total: int) -> None:
-            if observer is not None:
-                observer.step(done, total, {})
 
-        yield tell
+def steps_of(observer: "Observer | None", phase: str = "") -> Callable[[int, int], None]:
+    """Return a function that shows how many steps are done, of how many, in a phase that begins
+    with the first."""
+    has_begun = not phase
+
+    def tell(done: int, total: int) -> None:
+        nonlocal has_begun
+        if observer is None:
+            return
+        if not has_begun:
+            observer.stage(phase)
+            has_begun = True
+        observer.step(done, total, {})
+
+    return tell
 
 
 @contextmanager

@@ -5,7 +5,9 @@ result.table()                  # every head: measures with intervals, effects
 result.deciles("3.5")           # examples, drawn by lot from each tenth of the texts
 """
 
+import dataclasses
 import json
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +29,14 @@ from attnlab.look.census.count import Shard
 from attnlab.look.census.result import CensusFolder
 from attnlab.look.collector import run_collector
 from attnlab.look.corpus.measures import Measurer, measure_of
-from attnlab.look.corpus.search import Corpus, Progress, longest_of
+from attnlab.look.corpus.search import Corpus, Progress, encoder_of, longest_of
+from attnlab.look.corpus.text_files import rows_of
 from attnlab.look.heads import chosen_heads
 from attnlab.look.long_text.inputs import arguments_for, parts_of
 from attnlab.train.observer import Observer
 
 _EFFECT_TEXTS = 32
+_SAMPLE = 1000  # tokens
 _REPEATS, _REPEATED = 16, 24  # sequences, and their tokens that come twice
 
 
@@ -151,6 +155,7 @@ def census_in_shares(
     effects: int = _EFFECT_TEXTS,
     seed: int = 0,
     observer: Observer | None = None,
+    how: SweepOptions = USUAL,
 ) -> Census:
     """Count shares of a corpus in several processes, on a Ray cluster or in jobs of SLURM, and add
     them up.
@@ -163,7 +168,7 @@ def census_in_shares(
         shares: how many; a worker counts one at a time.
         where: the engine.
         out: the folder to create or to resume.
-        heads, effects, seed: see `census`.
+        heads, effects, seed, how: see `census`.
         observer: told of every share.
 
     Raises:
@@ -193,8 +198,59 @@ def census_in_shares(
     else:
         result = merge_censuses([folder.path for folder in folders], out=out)
     if effects and not result.effects:
-        add_effects(load_pretrained(model), result, texts=effects, out=out, seed=seed)
+        add_effects(load_pretrained(model), result, texts=effects, out=out, seed=seed, how=how)
     return result
+
+
+@dataclass(frozen=True)
+class CensusRate:
+    """How fast a census is on this machine: the tokens of a sample, the seconds that they took, and
+    the seconds that effects would take once, 0.0 without."""
+
+    tokens: int
+    seconds: float
+    effects: float
+
+    @property
+    def per_second(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds
+
+
+def estimate_census(
+    model: nn.Module,
+    corpus: Corpus,
+    *,
+    heads: list[str] | None = None,
+    effects: int = _EFFECT_TEXTS,
+) -> CensusRate:
+    """Count the first thousand tokens of a corpus, and measure how fast.
+
+    The seconds of the effects are those of one attention on two texts, times the number of
+    attentions and pairs of texts.
+
+    Raises:
+        WrongUsage, CouldNotRun: see `census`.
+    """
+    encode = encoder_of(model, corpus.encode, longest_of(model, corpus.max_length))
+    texts, tokens = [], 0
+    for row in rows_of(corpus.source, corpus.column):
+        if tokens >= _SAMPLE:
+            break
+        if row.text is not None:
+            texts.append(row.text)
+            tokens += len(encode(row.text))
+    sample = dataclasses.replace(corpus, source=texts, limit=None)
+    count_heads(model, dataclasses.replace(sample, source=texts[:1]), heads=heads)
+    began = time.perf_counter()  # the first call has taken longer
+    result = count_heads(model, sample, heads=heads)
+    seconds, of_effects = time.perf_counter() - began, 0.0
+    if effects:
+        parts = list(chosen_heads(model, parts_of(model), heads))
+        began = time.perf_counter()
+        head_effects(model, result.sample(2), parts[len(parts) // 2 :][:1])
+        of_effects = (time.perf_counter() - began) * len(parts) * effects / 2
+    return CensusRate(result.counts["tokens read"], seconds, of_effects)
 
 
 def _on_repeats(

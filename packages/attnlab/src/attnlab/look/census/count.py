@@ -81,6 +81,7 @@ def count_heads(
     state: JsonObject = {
         "model": str(getattr(model, "name", "") or type(model).__name__),
         "fingerprint": fingerprint(model),
+        "corpus": texts.name,
         "heads": [head_name(part, head) for part, numbers in chosen.items() for head in numbers],
         "column": texts.column,
         "limit": texts.limit,

@@ -38,17 +38,19 @@ MOST = 0.5
 class Census:
     """What every head of a model does over a corpus.
 
-    model · heads: their names, LAYER.HEAD · counts: of rows, texts and tokens · missing: blocks of
-    256 rows of the corpus that were not read, by number; None while the end of the corpus is not
-    known · effects: a row for each head and control, and repeats: by head, the weight on what
-    followed the same token where random tokens come twice; both empty unless they were measured ·
-    caution: what the effects cannot show, and what to do about it; empty if nothing.
+    model, corpus: their names · heads: their names, LAYER.HEAD · counts: of rows, texts and
+    tokens · missing: blocks of 256 rows of the corpus that were not read, by number; None while
+    the end of the corpus is not known · effects: a row for each head and control, and repeats: by
+    head, the weight on what followed the same token where random tokens come twice; both empty
+    unless they were measured · caution: what the effects cannot show, and what to do about it;
+    empty if nothing.
     """
 
     def __init__(
         self, state: JsonObject, sketch: Sketch, measured: Mapping[str, Any] | None = None
     ) -> None:
         self.model = str(state["model"])
+        self.corpus = str(state["corpus"])
         self.heads: tuple[str, ...] = tuple(state["heads"])
         self.counts: dict[str, int] = dict(state["counts"])
         self.effects: list[JsonObject] = list((measured or {}).get("rows", ()))

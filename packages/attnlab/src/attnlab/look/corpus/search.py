@@ -72,6 +72,11 @@ class Corpus:
         if not isinstance(self.source, Iterable | Path):
             raise WrongUsage(f"a corpus is a file or texts; got {type_words(self.source)}.")
 
+    @property
+    def name(self) -> str:
+        """The name of the file, or "texts"."""
+        return Path(self.source).name if isinstance(self.source, Path | str) else "texts"
+
 
 @dataclass(frozen=True)
 class Batch:
