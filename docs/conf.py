@@ -9,16 +9,11 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from sphinx.application import Sphinx
 
 import attnlab
-from attnlab.edits import Edit, ZeroHead
-
-TARGETS = [field.name for field in fields(ZeroHead)]
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -43,6 +38,7 @@ extensions = [
     "sphinx_design",
     "search_index",
     "reference_index",
+    "signatures",
 ]
 exclude_patterns = ["_build", "notebooks/runs"]
 
@@ -56,9 +52,10 @@ nb_mime_priority_overrides = [("html", "text/html", 0)]  # a page in place of a 
 nb_ipywidgets_js = {}  # would need the network
 
 default_role = "code"  # `name` in a docstring is code, as in Markdown
-autodoc_typehints = "signature"
+autodoc_typehints = "none"  # in words in the docstrings
+autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
-autodoc_class_signature = "separated"
+autodoc_inherit_docstrings = False  # torch's say nothing of our models
 napoleon_use_rtype = False
 napoleon_use_ivar = True  # attributes are a list of the class
 
@@ -118,16 +115,6 @@ def mend_pages(app: Sphinx, error: Exception | None) -> None:
             path.write_text(accessible(path.read_text()))
 
 
-def shorten_edit(
-    app: Sphinx, what: str, name: str, thing: Any, options: Any, signature: str | None, returns: str
-) -> tuple[str, str] | None:
-    """Show an edit's own settings; the targets, which all edits share, are those of `Edit`."""
-    if not (isinstance(thing, type) and issubclass(thing, Edit)) or thing is Edit:
-        return None
-    settings = [field.name for field in fields(thing) if field.name not in TARGETS]
-    return f"(**targets{''.join(f', {setting}' for setting in settings)})", ""
-
-
 def setup(app: Sphinx) -> None:
     """Install them."""
     app.connect("builder-inited", write_playground)
@@ -135,4 +122,3 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", link_within)
     app.connect("build-finished", write_notebooks)
     app.connect("build-finished", mend_pages)
-    app.connect("autodoc-process-signature", shorten_edit)

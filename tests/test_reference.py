@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import reference_index
 import search_index
+import signatures
 
 import attnlab
 from attnlab import edits
@@ -42,3 +43,20 @@ def test_a_name_without_a_sentence_is_seen(monkeypatch):
     monkeypatch.setattr(attnlab.record, "__doc__", "Record\n\nAll of it.")
     assert search_index.sentence_of("attnlab.record") == ""
     assert search_index.sentence_of("attnlab.plot.head").endswith(".")
+
+
+def test_a_signature_has_names_and_defaults_and_no_types():
+    def shown(name, thing, signature="(model)"):
+        return signatures.shorten(None, "", name, thing, None, signature, "")
+
+    assert shown("attnlab.ablate", attnlab.ablate) == ("(model)", "Ablation")
+    assert shown("attnlab.edits.ScaleHead", edits.ScaleHead) == ("(**targets, factor)", "")
+    assert shown("attnlab.edits.CutEdge", edits.CutEdge) == ("(**targets, renormalise=True)", "")
+    assert shown("attnlab.edits.Certificate", edits.Certificate) == ("", "")
+
+
+def test_each_setting_of_a_config_has_a_line():
+    lines = []
+    signatures.add_settings(None, "", "", attnlab.DecoderConfig, None, lines)
+    assert len(lines) == len(attnlab.DecoderConfig.options())
+    assert ":param norm: Which norm. One of `layer`, `rms`. By default `layer`." in lines

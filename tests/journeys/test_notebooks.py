@@ -14,6 +14,10 @@ def pictures(outputs: Sequence[dict[str, Any]]) -> int:
     return sum("image/png" in output.get("data", {}) for output in outputs)
 
 
+def png(output: dict[str, Any]) -> str:
+    return str(output["data"]["image/png"])
+
+
 def test_a_figure_is_a_picture_once_without_a_magic_and_a_wrong_call_one_sentence(
     kernel: Callable[[str], list[dict[str, Any]]], sorter: Path
 ) -> None:
@@ -30,6 +34,9 @@ def test_a_figure_is_a_picture_once_without_a_magic_and_a_wrong_call_one_sentenc
     }
     for code, number in cells.items():
         assert pictures(kernel(code)) == number, code
+    alone = [kernel(f"attnlab.plot.head(recording, 0, {head})") for head in range(2)]
+    both = kernel("attnlab.plot.head(recording, 0, 0)\nattnlab.plot.head(recording, 0, 1)")
+    assert list(map(png, both)) == [png(output) for (output,) in alone]  # in their order
     kernel("%matplotlib inline")
     for code, number in cells.items():
         assert pictures(kernel(code)) == number, f"with the magic: {code}"

@@ -35,7 +35,7 @@ def edit(
     later.
 
     Args:
-        model: any module built of attnlab's parts.
+        model: of a run, pretrained, or built of attnlab's parts.
         edits: what to change, see `attnlab.edits`.
         vocabulary: names for token ids, by number (or a function of it), for edits that name
             tokens; None for the model's own, if any.

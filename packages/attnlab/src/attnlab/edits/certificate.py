@@ -151,11 +151,14 @@ class OutputChange:
 class Certificate:
     """The record of what edits did, complete when their context has ended.
 
-    backend: how the model's attention reaches the hook point ("native": our own parts) · edits: the
-    `Change` of each edit, in their order · rows: sums of weights, by site · off_target: changes
-    outside the targets, which must be none · effects: by the path of the module that was called, ""
-    for the model · parameters: their SHA-256 before and after · not_checked: the checks that were
-    left out, and why.
+    Attributes:
+        backend: how the model's attention reaches the hook point; "native" for attnlab's own parts.
+        edits: what each edit changed, in their order.
+        rows: sums of weights, by site.
+        off_target: changes outside the targets, which must be none.
+        effects: changes of the output, by the path of the module that was called; "" for the model.
+        parameters: their SHA-256 before and after.
+        not_checked: the checks that were left out, and why.
     """
 
     backend: str = "native"

@@ -86,7 +86,8 @@ class Trace:
             rows.append([number, step.choice, step.share, step.expected or ""])
         facts = [("read", " ".join(self.input)), ("heads", len(self.attention))]
         columns = ("step", "choice", "probability", "expected")
-        return Card(f"Trace of {len(self.steps)} steps", facts, columns, rows)
+        title = "Trace of 1 step" if len(self.steps) == 1 else f"Trace of {len(self.steps)} steps"
+        return Card(title, facts, columns, rows)
 
     def with_expected(self, expected: Sequence[str] | None) -> "Trace":
         """Return the trace with the correct choice of each step, if known."""

@@ -32,7 +32,7 @@ class TransformerConfig(Config):
     norm: NormKind = option("layer", "which norm")
     norm_place: NormPlace = option("pre", "before a sub-layer, after its sum, or nowhere")
     final_norm: bool = option(True, "one more norm after the last block")
-    positions: PositionKind = option("sinusoidal", "how order is told")
+    positions: PositionKind = option("sinusoidal", "positional encoding")
     position_width: int | None = option(
         None, "width of concatenated positions; none: half of d_model", low=1
     )

@@ -154,4 +154,6 @@ def _decimals(values: NDArray[np.float64]) -> int:
     largest = np.abs(known).max(initial=0.0)
     if largest >= 100 or bool((known % 1 == 0).all()):
         return 0
-    return 1 if largest >= 10 else 2
+    if largest >= 10:
+        return 1
+    return min(6, max(2, 1 - math.floor(math.log10(largest))))  # two digits of the largest

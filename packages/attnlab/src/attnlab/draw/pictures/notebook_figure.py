@@ -26,10 +26,13 @@ class NotebookFigure(Figure):
         return stream.getvalue()
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        """Note that the figure is displayed; its picture comes from `_repr_png_`, or from what
-        `%matplotlib inline` has registered."""
+        """Display what the cell drew before it, and note that it is displayed itself; its picture
+        comes from `_repr_png_`, or from what `%matplotlib inline` has registered."""
         if self in _waiting:
-            _waiting.remove(self)
+            place = _waiting.index(self)
+            earlier = _waiting[:place]
+            del _waiting[: place + 1]
+            _display(earlier)
         return {}
 
 
@@ -45,7 +48,13 @@ def show_below_cell(figure: Figure) -> None:
 
 
 def _show_waiting(_: object = None) -> None:
+    waiting = _waiting.copy()
+    _waiting.clear()
+    _display(waiting)
+
+
+def _display(figures: list[Figure]) -> None:
     from IPython.display import display
 
-    while _waiting:
-        display(_waiting.pop(0))
+    for figure in figures:
+        display(figure)

@@ -166,13 +166,14 @@ def ablate(
         print(attnlab.ablate(model, ["cab", "bca"]))
 
     Args:
-        model: made of attnlab's parts, in evaluation mode.
+        model: of a run, pretrained, or built of attnlab's parts; in evaluation mode.
         inputs: a text, or several of as many tokens, for the model of a run or a pretrained one; a
             tensor of ids, a tuple (source, target), or a mapping of what the model's forward takes.
         what: "heads": a head's output is zero. "edges": one query may not attend to one key, in all
             heads at once, and its other weights are renormalised; "head edges": in one head alone.
             "layers": a block returns its input. "mlps", "attentions": the part adds nothing.
-        metric: a name, or a `Metric`.
+        metric: "logit", "probability", "loss", "accuracy", "kl" or "cosine"; a function of the
+            logits; or a `Metric`, such as `Metric("logit_difference", " Mary", " John")`.
         target: the answer to measure: " Mary", an id, a list with one for each input, or ids (row,
             length); None for the model's answer at the last position.
         parts: paths of the parts, with `*` for anything, such as `"*.cross_attention"`.

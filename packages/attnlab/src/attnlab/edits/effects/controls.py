@@ -248,12 +248,13 @@ def pattern_effects(
     """Put every head under every control, over many inputs.
 
     Args:
-        model: made of attnlab's parts, in evaluation mode.
+        model: of a run, pretrained, or built of attnlab's parts; in evaluation mode.
         inputs: at least two, and better dozens: texts of as many tokens, for the model of a run or
             a pretrained one; a tensor of ids, (source, target), or a mapping. Two heads under seven
             controls are 14 tests, which take ten inputs to show anything at 0.05;
             `PatternEffects.caution` says what is short.
-        metric: a name, or a `Metric`.
+        metric: "logit", "probability", "loss", "accuracy", "kl" or "cosine"; a function of the
+            logits; or a `Metric`, such as `Metric("logit_difference", " Mary", " John")`.
         target: the answer to measure: " Mary", an id, a list with one for each input, or ids (row,
             length); None for the model's answer at the last position.
         parts: paths of the attentions, with `*` for anything.

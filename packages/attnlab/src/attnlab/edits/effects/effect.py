@@ -191,7 +191,7 @@ def effect(
         print(attnlab.effect(model, "cab", attnlab.ZeroHead(layer=0, head=0)))
 
     Args:
-        model: made of attnlab's parts, in evaluation mode.
+        model: of a run, pretrained, or built of attnlab's parts; in evaluation mode.
         inputs: a text, or several of as many tokens, for the model of a run or a pretrained one; a
             tensor of ids, a tuple (source, target), a mapping of what the model's forward takes.
         edits: see `attnlab.edits`.

@@ -281,13 +281,15 @@ def patch_all(
         print(attnlab.patch_all(model, "abc", "cbb"))
 
     Args:
-        model: made of attnlab's parts, in evaluation mode.
+        model: of a run, pretrained, or built of attnlab's parts; in evaluation mode.
         clean, corrupted: a text each, or lists of texts, pair by pair of as many tokens; or other
             inputs of the same shapes, row by row a pair.
         what: "stream" (before each block), "heads", "attentions", "mlps", or sites with `*` for
             anything.
-        metric: a name, or a `Metric`; a logit difference without `others` is that of the answer and
-            the likeliest other one to the corrupted input.
+        metric: "logit", "probability", "loss", "accuracy", "kl" or "cosine"; a function of the
+            logits; or a `Metric`, such as `Metric("logit_difference", " Mary", " John")`. A
+            difference without `others` is that of the answer and the likeliest other one to the
+            corrupted input.
         target: the answer to measure: " Mary", an id, a list with one or None for each input, or
             ids (row, length); None for the model's answer to the clean input.
         each_position: patch position by position; None for all but heads, which are patched whole,

@@ -58,7 +58,7 @@ def patch_paths(
     """Patch one path after another; the `places` of the result are paths, each a `Path`.
 
     Args:
-        model: made of attnlab's parts, in evaluation mode.
+        model: of a run, pretrained, or built of attnlab's parts; in evaluation mode.
         clean, corrupted: see `patch_all`.
         senders: such as PatchTarget("layers.0.attention", head=1) or
             PatchTarget("layers.0.feed_forward"); None for every head.
