@@ -16,7 +16,14 @@ from typing import Any, Literal
 from numpy.random import Generator
 
 from attnlab.errors import WrongUsage
-from attnlab_course.cells import is_open, starter_cells, starter_program, with_line
+from attnlab_course.cells import (
+    is_open,
+    solution_text,
+    starter_cells,
+    starter_program,
+    with_line,
+)
+from attnlab_course.general_mistakes import general_mistakes
 from attnlab_course.sandbox.runner import Names
 
 Settings = Mapping[str, Any]
@@ -235,13 +242,25 @@ class CourseExercise:
         text = "\n\n".join(map(ast.unparse, nodes))
         return f"{program.rstrip()}\n\n\n{text}\n"
 
+    @cached_property
+    def mistakes(self) -> tuple[Mistake, ...]:
+        """The known wrong answers: those that it names, then those of any program."""
+        mistakes = {mistake.name: mistake for mistake in self.parts.mistakes}
+        if self.parts.kind == "code":
+            solution = solution_text(self.source)
+            for name, (says, programs) in general_mistakes(solution, self.starter).items():
+                first, *others = programs
+                mistake = Mistake(name, solution, first, says, tuple(others))
+                mistakes.setdefault(name, mistake)
+        return tuple(mistakes.values())
+
     def mistake(self, name: str) -> Mistake:
         """Return a named mistake.
 
         Raises:
             WrongUsage: there is none of this name.
         """
-        for mistake in self.parts.mistakes:
+        for mistake in self.mistakes:
             if mistake.name == name:
                 return mistake
         raise WrongUsage(f"{self.name} has no mistake named {name!r}.")

@@ -66,10 +66,11 @@ def shown_failure(outcome: Outcome) -> CheckResult | None:
 def mistake_lines(exercise: CourseExercise, name: str) -> list[str]:
     """Return the hint of a known mistake: what it is, and the lines of a program that makes it."""
     mistake = exercise.mistake(name)
-    right = solution_text(exercise.source).splitlines()
-    wrong = [line for line in with_mistake(exercise, mistake).splitlines() if line not in right]
+    right = ast.unparse(ast.parse(solution_text(exercise.source))).splitlines()
+    mistaken = ast.unparse(ast.parse(with_mistake(exercise, mistake))).splitlines()
+    wrong = [line for line in mistaken if line not in right]
     lines = [f"→ {mistake.says}"]
-    if wrong:
+    if wrong and not mistake.also:  # else the lines may be of another spelling
         lines.append("your answers are those of a program that reads:")
         lines += _indented(textwrap.dedent("\n".join(map(str.rstrip, wrong))).splitlines())
     return lines

@@ -65,8 +65,12 @@ def find_mistake(
     """
     values = list(map(_comparable, answers))
     explains = partial(_explains, questions, values)
+    wrong = [value for value, failure in zip(values, failures, strict=True) if failure]
+    known = questions.exercise.parts.mistakes
+    if any(map(_is_telling, wrong)):
+        known = questions.exercise.mistakes
     for numbers in _attempts(questions, values, failures):
-        for mistake in questions.exercise.parts.mistakes:
+        for mistake in known:
             for spelling in mistake.spellings:
                 source = with_mistake(questions.exercise, spelling)
                 if explains(source, numbers):
@@ -85,7 +89,7 @@ def _attempts(
     yield sorted(range(len(values)), key=lambda number: failures[number] is None)
     failed = [group for group in questions.numbers if any(failures[n] for n in group)]
     passed = [n for group in questions.numbers if group not in failed for n in group]
-    if any(_is_telling(values[n]) for n in failed[0] if failures[n]):
+    if any(_is_telling(values[n]) for n in failed[0]):
         yield [*failed[0], *passed]
 
 
@@ -113,7 +117,12 @@ def ask_judge(case: Case, value: Any) -> Failure | None:
 
 
 def _is_telling(value: Any) -> bool:
-    """Is an answer unlikely to be equal by chance? It holds two numbers, or a text."""
+    """Is an answer unlikely to be equal by chance?
+
+    It holds two numbers or a text, or is an error about shapes.
+    """
+    if isinstance(value, CaseAnswer):
+        return value.about == "shapes"
     if isinstance(value, Tensor | np.ndarray):
         numbers = np.asarray(value)
         return len(np.unique(numbers[np.isfinite(numbers)])) > 1

@@ -172,17 +172,11 @@ EXERCISE = Exercise(
         Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
     ),
     mistakes=(
-        *root_mistakes("/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]"),
-        *mask_mistakes(
-            _MASKED,
-            "inverted mask",
-            "zero taken for masked",
-            "mask after the softmax",
-            "filled with −10",
-            "filled with −10⁹",
-            "NaN in dead rows",
-            guard="mask is not None",
+        *root_mistakes(
+            *("/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]"),
+            *("key.shape[-2]", "value.shape[-1]"),
         ),
+        *mask_mistakes(_MASKED, guard="mask is not None"),
         axis_mistake("torch.softmax(scores, dim=-1)"),
     ),
     hints=(

@@ -216,13 +216,7 @@ EXERCISE = Exercise(
         Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
     ),
     mistakes=(
-        *mask_mistakes(
-            _MASKED,
-            "inverted mask",
-            "filled with −10⁹",
-            "NaN in dead rows",
-            guard="mask is not None",
-        ),
+        *mask_mistakes(_MASKED, guard="mask is not None"),
         root_mistakes("/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]")[0],
         axis_mistake("torch.softmax(scores, dim=-1)"),
         Mistake(

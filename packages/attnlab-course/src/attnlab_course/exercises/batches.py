@@ -300,12 +300,6 @@ EXERCISE = Exercise(
             "validation than in training.",
         ),
         Mistake(
-            "the parts are swapped",
-            "return training, validation",
-            "return validation, training",
-            "The small part is returned first; training comes first.",
-        ),
-        Mistake(
             "seed not used",
             "random.Random(seed)",
             "random.Random()",

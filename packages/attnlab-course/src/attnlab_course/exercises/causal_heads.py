@@ -134,6 +134,7 @@ EXERCISE = Exercise(
             "    weights = torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)\n",
             "inverted mask",
             "zero taken for masked",
+            "mask multiplied",
             "filled with −10⁹",
             make="mask = ~later",
         ),

@@ -177,6 +177,7 @@ EXERCISE = Exercise(
             "    return torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)\n",
             "inverted mask",
             "zero taken for masked",
+            "mask multiplied",
             "mask after the softmax",
             "filled with −10⁹",
             end="return weights",

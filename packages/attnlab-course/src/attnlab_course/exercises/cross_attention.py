@@ -188,9 +188,6 @@ EXERCISE = Exercise(
         ),
         *mask_mistakes(
             _MASKED,
-            "inverted mask",
-            "filled with −10⁹",
-            "NaN in dead rows",
             guard="source_mask is not None",
             make="mask = source_mask[:, None, None, :]",
         ),

@@ -174,12 +174,6 @@ EXERCISE = Exercise(
         Check("default", "drops one in ten by default", default_share, graded=True),
     ),
     mistakes=(
-        Mistake(
-            "no positions",
-            _SUM,
-            "self.tokens(ids)",
-            "The positions are missing, so the order of the words is lost.",
-        ),
         Mistake("no dropout", _LAST, "return x", "Nothing is ever dropped."),
         Mistake(
             "dropped before",

@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import eps_mistakes, keepdim_mistake, power_mistake
+from attnlab_course.material.attention_mistakes import eps_mistakes, power_mistake
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import inputs_case
 
@@ -159,9 +159,6 @@ EXERCISE = Exercise(
         ),
         *eps_mistakes("variance", "self.eps"),
         power_mistake(f"/ {_ROOT}", "(variance + self.eps)"),
-        keepdim_mistake(
-            f"mean = x.mean(dim=-1, keepdim=True)\n        variance = {_VARIANCE}",
-        ),
         Mistake(
             "unbiased",
             "correction=0",
@@ -175,13 +172,6 @@ EXERCISE = Exercise(
             "        normal = (x - mean) / (torch.sqrt(variance) + self.eps)",
             "The formula of a well-known tutorial: `std` of PyTorch plus eps. It divides by "
             "width − 1 and has eps outside the root.",
-        ),
-        Mistake(
-            "axis 1",
-            "mean = x.mean(dim=-1, keepdim=True)\n        variance = " + _VARIANCE,
-            "mean = x.mean(dim=1, keepdim=True)\n"
-            "        variance = x.var(dim=1, keepdim=True, correction=0)",
-            "The mean runs over axis 1. The columns are the last axis, however many there are.",
         ),
     ),
     hints=(

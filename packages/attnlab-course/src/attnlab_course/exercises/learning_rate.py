@@ -155,12 +155,6 @@ EXERCISE = Exercise(
             ),
         ),
         Mistake(
-            "starts at zero",
-            "return peak * (step + 1) / warmup",
-            "return peak * step / warmup",
-            "Step 0 has a rate of 0, so it teaches nothing, and the climb comes a step late.",
-        ),
-        Mistake(
             "climbs a step too long",
             "if step < warmup:",
             "if step <= warmup and warmup:",

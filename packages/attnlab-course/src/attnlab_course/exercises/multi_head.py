@@ -11,7 +11,6 @@ from attnlab_course.material.attention_mistakes import (
     mask_mistakes,
     power_mistake,
     root_mistakes,
-    swapped_mistake,
 )
 from attnlab_course.material.tensors import draw_state, mask_check
 
@@ -227,7 +226,7 @@ EXERCISE = Exercise(
         ),
         *root_mistakes(_ROOT, "size", "length")[2:],
         power_mistake(_ROOT, "size"),
-        *mask_mistakes(_MASKED, "inverted mask", guard="mask is not None", make=_MAKE),
+        *mask_mistakes(_MASKED, guard="mask is not None", make=_MAKE),
         axis_mistake("torch.softmax(scores, dim=-1)"),
         Mistake(
             "softmax over heads",
@@ -235,7 +234,6 @@ EXERCISE = Exercise(
             "torch.softmax(scores, dim=1)",
             "The softmax runs over the heads, so they compete. The keys must.",
         ),
-        swapped_mistake(_RETURN, "return weights, self.output(mixed)"),
     ),
     hints=(
         "Two heads, width 6: which columns of a query belong to the second head, for every "

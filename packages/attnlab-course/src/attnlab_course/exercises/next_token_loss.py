@@ -157,12 +157,6 @@ EXERCISE = Exercise(
             "Each position is compared with its own token, which the model has already read.",
         ),
         Mistake(
-            "padding counted",
-            "counts = targets != padding",
-            "pass",
-            "Padding is counted as if it were there to be predicted.",
-        ),
-        Mistake(
             "padding in the divisor",
             _MEAN,
             "return (losses * counts).sum() / counts.numel()",

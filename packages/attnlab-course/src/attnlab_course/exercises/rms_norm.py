@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import eps_mistakes, keepdim_mistake, power_mistake
+from attnlab_course.material.attention_mistakes import eps_mistakes, power_mistake
 from attnlab_course.material.tensors import inputs_case
 
 # %% [markdown]
@@ -118,18 +118,11 @@ EXERCISE = Exercise(
     mistakes=(
         *eps_mistakes("square", "eps"),
         power_mistake("/ torch.sqrt(square + eps)", "(square + eps)"),
-        keepdim_mistake("(wide * wide).mean(dim=-1, keepdim=True)"),
         Mistake(
             "mean taken away",
             "else x\n",
             "else x\n    wide = wide - wide.mean(dim=-1, keepdim=True)\n",
             "The mean is subtracted first. That is layer normalization.",
-        ),
-        Mistake(
-            "sum of squares",
-            ".mean(dim=-1",
-            ".sum(dim=-1",
-            "The squares are summed, so x is divided by its length: the mean is missing.",
         ),
         Mistake(
             "weight plus one",

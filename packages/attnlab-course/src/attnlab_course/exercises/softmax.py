@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import keepdim_mistake, plus_one_mistake
+from attnlab_course.material.attention_mistakes import plus_one_mistake
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import gradients_case, inputs_case
 
@@ -155,7 +155,12 @@ EXERCISE = Exercise(
                 "    grown = torch.exp(x)\n    total = grown.sum(dim=dim, keepdim=True) + 1.0\n",
             ),
         ),
-        keepdim_mistake(_BODY),
+        Mistake(
+            "no exponential",
+            _WHOLE,
+            "    return x / x.sum(dim=dim, keepdim=True)\n",
+            "The scores are divided by their sum, and not their exponentials, which are positive.",
+        ),
         Mistake(
             "always axis 1",
             f"    top = {_TOP}\n",

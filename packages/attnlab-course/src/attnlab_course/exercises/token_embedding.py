@@ -149,12 +149,6 @@ EXERCISE = Exercise(
             "The rows are multiplied by the width itself. It should be its root.",
         ),
         Mistake(
-            "divided",
-            "* math.sqrt",
-            "/ math.sqrt",
-            "The rows are divided by √d_model, as the scores of attention are. Here it multiplies.",
-        ),
-        Mistake(
             "scaled in place",
             _LOOK,
             "nn.functional.embedding(ids, self.embedding.weight.data.mul_(self.d_model**0.5))",

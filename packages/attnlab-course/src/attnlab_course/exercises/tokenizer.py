@@ -183,12 +183,6 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         Mistake(
-            "case kept",
-            "text.lower()",
-            "text",
-            "Capitals stay: “Good” and “good” become two words.",
-        ),
-        Mistake(
             "only blanks",
             '" ".join(text.lower().split())',
             '" ".join(word for word in text.lower().split(" ") if word)',

@@ -167,19 +167,6 @@ EXERCISE = Exercise(
     mistakes=(
         *root_mistakes("/ math.sqrt(keys.shape[1])", "keys.shape[1]", "len(seq)"),
         Mistake(
-            "over queries",
-            "torch.softmax(scores, dim=1)",
-            "torch.softmax(scores, dim=0)",
-            "The softmax runs over the queries: each column sums to 1 where each row should.",
-        ),
-        Mistake(
-            "with bias",
-            "self.Km = nn.Linear(width, qk_dim, bias=False)",
-            "self.Km = nn.Linear(width, qk_dim)",
-            "A linear layer has a bias: a layer of PyTorch has one unless it is told otherwise, "
-            "and the matrices of the hand designs have none.",
-        ),
-        Mistake(
             "positions first",
             "torch.cat([x, self.pos[: len(x)]], dim=1)",
             "torch.cat([self.pos[: len(x)], x], dim=1)",

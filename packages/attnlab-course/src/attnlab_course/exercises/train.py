@@ -323,12 +323,6 @@ EXERCISE = Exercise(
             "epoch on no dropout works.",
         ),
         Mistake(
-            "gradients accumulate",
-            "optimizer.zero_grad()",
-            "pass",
-            "The gradients are never cleared: each step also takes those of all steps before.",
-        ),
-        Mistake(
             "validation batches counted alike",
             ".item() * len(labels)\n                right += "
             "(logits.argmax(dim=-1) == labels).sum().item()\n                texts += len(labels)",

@@ -192,12 +192,6 @@ EXERCISE = Exercise(
             "The model is in evaluation mode, so its dropout does nothing while it learns.",
         ),
         Mistake(
-            "padding in the loss",
-            ", ignore_index=PAD",
-            "",
-            "The loss is taken over the whole padded sequence: the model is taught to say PAD.",
-        ),
-        Mistake(
             "axes mixed up",
             "logits.flatten(0, 1), targets.flatten()",
             "logits.reshape(len(ids), logits.shape[-1], -1), targets",

@@ -34,6 +34,11 @@ _MASK_MISTAKES: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
         "A score of exactly 0 is taken for a masked one, since what is masked is read off the "
         "scores. 0 is a score like any other; the mask alone says which keys are masked.",
     ),
+    "mask multiplied": (
+        (("scores * mask", ""),),
+        "Masked scores are set to 0, as by a product with the mask. 0 is a score like any other, "
+        "and e^0 is 1: masked keys need a score of −∞.",
+    ),
     "mask after the softmax": (
         (("", "weights * mask"),),
         "Masked keys are removed after the softmax, so the weights that are left sum to less "
@@ -67,14 +72,14 @@ def mask_mistakes(
 
     Args:
         old: the lines of the solution from the unmasked `scores` to the finished `weights`.
-        names: the mistakes, out of the table above.
+        names: the mistakes, out of the table above; all of them where none is named.
         guard: the condition under which there is a mask; empty if there always is one.
         make: a line that makes `mask`.
         end: a line after the weights.
     """
     indent = old[: len(old) - len(old.lstrip())]
     mistakes = []
-    for name in names:
+    for name in names or _MASK_MISTAKES:
         pairs, says = _MASK_MISTAKES[name]
         spellings = []
         for scores, weights in pairs:
@@ -107,22 +112,8 @@ def axis_mistake(old: str) -> Mistake:
     )
 
 
-def keepdim_mistake(text: str) -> Mistake:
-    """Return the mistake of sums or means that do not keep their axis, in a line or in all."""
-    kept = ", keepdim=True"
-    lines = [line for line in text.splitlines() if kept in line and line != text]
-    return Mistake(
-        "axis not kept",
-        text,
-        text.replace(kept, ""),
-        "`keepdim=True` is missing. Without it the axis is gone, and a row meets the number of "
-        "another row, or of none.",
-        tuple((line, line.replace(kept, "")) for line in lines),
-    )
-
-
 def root_mistakes(
-    old: str, width: str, queries: str, root: str = "math.sqrt"
+    old: str, width: str, queries: str, *others: str, root: str = "math.sqrt"
 ) -> tuple[Mistake, ...]:
     """Return the mistakes that are made where scores are divided by the root of a width.
 
@@ -130,6 +121,7 @@ def root_mistakes(
         old: the division in the solution, from its sign on, such as `/ math.sqrt(size)`.
         width: the expression of the width.
         queries: that of the number of queries.
+        others: those of other numbers that are taken for the width.
         root: the function that takes roots.
     """
     return (
@@ -150,8 +142,9 @@ def root_mistakes(
             "scaled by the number of queries",
             old,
             f"/ {root}({queries})",
-            "The scores are divided by the root of the number of queries. They grow with the "
-            "number of products that are summed in each: the width.",
+            "The scores are divided by the root of another number, such as that of the queries or "
+            "keys. They grow with the number of products that are summed in each: the width.",
+            tuple(f"/ {root}({other})" for other in others),
         ),
     )
 
@@ -261,13 +254,4 @@ def plus_one_mistake(old: str, new: str, *also: str | tuple[str, str]) -> Mistak
         new,
         "A 1 is added to the sum of the exponentials, so the weights sum to less than 1.",
         also,
-    )
-
-
-def swapped_mistake(
-    old: str, new: str, words: str = "the output comes first, then the weights"
-) -> Mistake:
-    """Return the mistake of an answer whose parts stand in another order."""
-    return Mistake(
-        "parts swapped", old, new, f"The parts of the answer are in the wrong order: {words}."
     )

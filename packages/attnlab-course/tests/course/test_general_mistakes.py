@@ -1,0 +1,96 @@
+"""Mistakes that are made in any program, named although the exercise does not declare them."""
+
+from dataclasses import replace
+
+import pytest
+
+from attnlab_course import exercise as exercise_module
+from attnlab_course.catalog import find_exercise
+from attnlab_course.cells import solution_text
+from attnlab_course.feedback import mistake_lines
+from attnlab_course.general_mistakes import general_mistakes
+from attnlab_course.judge import check_here
+
+from .classroom import questions_of
+
+SOFTMAX = """
+import torch
+def softmax(x, dim=-1):
+    grown = torch.exp({scores})
+    return grown / {total}
+"""
+BY_AXIS = "grown.sum(dim=dim, keepdim=True)"
+PROGRAMS = [
+    ("softmax", SOFTMAX.format(scores="x", total="grown.sum(0, keepdim=True)"), "over axis 0"),
+    ("softmax", SOFTMAX.format(scores="x", total="grown.sum()"), "one for all"),
+    ("softmax", SOFTMAX.format(scores="x", total="grown.sum(dim)"), "axis not kept"),
+    ("softmax", SOFTMAX.format(scores="x", total=BY_AXIS.replace("sum", "mean")), "mean for sum"),
+]
+CHANGES = [
+    (
+        "attention",
+        "return weights @ value, weights",
+        "return weights, weights @ value",
+        "parts swapped",
+    ),
+    ("attention", "return weights @ value, weights", "return weights @ value", "only one part"),
+    ("attention", "/ math.sqrt", "* math.sqrt", "* for /"),
+    ("layer_norm", " + self.bias", "", "without + self.bias"),
+    ("layer_norm", "torch.sqrt(variance + self.eps)", "(variance + self.eps)", "without sqrt"),
+    ("multi_head", "self.output(mixed)", "mixed", "without output"),
+    ("training_step", ", ignore_index=PAD", "", "without ignore_index=PAD"),
+    ("learning_rate", "(step + 1)", "step", "without + 1"),
+]
+
+
+def changed(name, old, new):
+    """Return the solution with one change, and other names, so that it is no text of ours."""
+    text = solution_text(find_exercise(name).source)
+    assert text.count(old) == 1
+    return text.replace(old, new)
+
+
+NAMED = [
+    *PROGRAMS,
+    *((name, changed(name, old, new), wanted) for name, old, new, wanted in CHANGES),
+]
+
+
+@pytest.mark.parametrize(("name", "source", "wanted"), NAMED)
+def test_a_step_term_axis_or_line_that_is_another_is_named(name, source, wanted):
+    outcome = check_here(questions_of(name), source)
+    assert outcome.mistake is not None
+    assert outcome.mistake.name == wanted
+    assert find_exercise(name).mistake(wanted) == outcome.mistake
+    says = f"→ {outcome.mistake.says}"
+    assert mistake_lines(find_exercise(name), wanted)[0] == says
+
+
+def test_without_the_general_mistakes_these_programs_have_no_name(monkeypatch):
+    monkeypatch.setattr(exercise_module, "general_mistakes", lambda *_: {})
+    for name, source, _ in NAMED:
+        questions = questions_of(name)
+        bare = replace(questions, exercise=replace(questions.exercise))  # nothing is kept of it
+        assert check_here(bare, source).mistake is None
+
+
+def test_what_an_exercise_gives_holds_no_mistake():
+    solution = "def given(x):\n    return x.sum()\n\n\ndef asked(x):\n    return -x\n"
+    starter = solution.replace("-x", "0")
+    assert [*general_mistakes(solution, starter)] == ["minus lost"]
+    assert {"mean for sum", "minus lost"} <= {*general_mistakes(solution, "")}
+
+
+def test_an_answer_that_says_nothing_is_named_after_no_mistake():
+    for body in ("pass", "return None", "raise ValueError"):
+        source = f"def softmax(x, dim=-1):\n    {body}\n"
+        assert check_here(questions_of("softmax"), source).mistake is None
+
+
+def test_the_hint_shows_no_line_of_another_spelling():
+    lines = mistake_lines(find_exercise("softmax"), "axis not kept")
+    assert len(lines) == 1
+    alone = mistake_lines(find_exercise("attention"), "* for /")
+    assert (
+        alone[-1].strip() == "scores = query @ key.transpose(-2, -1) * math.sqrt(query.shape[-1])"
+    )
