@@ -20,7 +20,7 @@ from attnlab_course.exercise import Failure, Settings
 from attnlab_course.sandbox.runner import Json
 
 _DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
-_MOST_SHOWN = 4  # rows and columns of an array in a message
+_MOST_SHOWN = 40  # numbers of an array in a message; of more, the edges
 _MOST_LISTED = 12
 _MOST_WORDS = 400
 _MOST_DEPTH = 24
@@ -118,13 +118,12 @@ def _are_same_numbers(one: Any, other: Any, tolerance: float) -> bool:
 
 
 def show(value: Any) -> str:
-    """Show a value in a message: small arrays whole, of large ones a corner."""
+    """Show a value in a message: small arrays whole, of large ones the edges, with … between."""
     if isinstance(value, Tensor | np.ndarray):
         array = _numbers(value)
-        corner = array[(slice(_MOST_SHOWN),) * array.ndim]
-        text = np.array2string(corner, precision=4, suppress_small=True, separator=", ")
+        text = np.array2string(array, None, 4, True, ", ", threshold=_MOST_SHOWN, edgeitems=2)
         shape = "×".join(map(str, array.shape)) or "single number"
-        return f"{_cut(' '.join(text.split()))} ({shape})"
+        return f"{_cut(' '.join(text.split()).replace('...', '…'))} ({shape})"
     if isinstance(value, Other):
         return f"a {value.type}"
     if isinstance(value, Figure):

@@ -200,7 +200,8 @@ def test_a_banned_name_holds_the_points_until_a_review(room, hand_in, grade):
     assert (found.points, found.held, found.state) == (0.0, 4.0, "needs review")
     assert other.points == 4.0
     sheet = room / "grades" / "reviews.csv"
-    assert "uses multiply; would get 4 of 4" in sheet.read_text()
+    where = "in line 2, double = lambda x: float(n.multiply(x, 2)); would get 4 of 4"
+    assert f"uses multiply {where}" in sheet.read_text()
     sheet.write_text(sheet.read_text().replace('"",', '"accept",'))
     assert grade().rows[0].points == 4.0
     hand_in("alice", {"double.py": "from numpy import multiply as m\ndouble = lambda x: m(x, 2)"})
@@ -368,6 +369,8 @@ LISTED = {
     ("name", "student"),
     {
         "jane DOE": "Jane Doe",
+        "JaneDoe": "Jane Doe",
+        "Doe, Jane": "Jane Doe",
         "Jane_Doe": "Jane Doe",
         "anne marie o_brien": "Anne-Marie O'Brien",
         "zoe\u0308 a\u030angstro\u0308m": "Zoë Ångström",
@@ -400,9 +403,11 @@ def test_two_submissions_that_may_be_of_one_student_are_not_guessed_between():
 
 def test_a_name_that_is_nearly_on_the_list_is_suggested(hand_in, grade, room):
     hand_in("Max Do", {"double.py": GOOD})
+    hand_in("max doe homework two", {"double.py": GOOD})
     hand_in("zed", {"double.py": GOOD})
     book = grade(Course(exercises_in(room / "exercises"), students=LISTED))
-    assert book.unlisted_words == ("Max Do (did you mean Max Doe?)", "zed")
+    near = "(did you mean Max Doe?)"
+    assert book.unlisted_words == (f"Max Do {near}", f"max doe homework two {near}", "zed")
 
 
 def test_two_on_the_list_with_one_file_name_are_not_guessed_between():
@@ -434,6 +439,29 @@ def test_no_two_students_share_a_file_and_an_outcome_is_of_its_own_student(room,
     grades.outcome_file("bob", "double").write_text(other)
     assert grades_of(grade()) == {"alice": {"double": 4.0}, "bob": {"double": 4.0}}
     assert grades.outcome("bob", "double").student == "bob"
+
+
+def test_a_student_s_folder_has_the_student_s_name(hand_in, grade):
+    for student in ("José García", "a.b", "a b", "ada-0123abcd"):
+        hand_in(student, {"double.py": GOOD})
+    folders = grade().folders
+    assert folders["José García"] == "José-García"
+    assert [folders[name] for name in ("a.b", "a b", "ada-0123abcd")] == [
+        file_name("a.b"),
+        file_name("a b"),
+        file_name("ada-0123abcd"),
+    ]
+
+
+def test_who_saw_the_solution_before_an_answer_passed_is_told_to_the_instructor(hand_in, grade):
+    """A solution that is compared with afterwards is no matter."""
+    seen = {"event": "solution", "exercise": "double"}
+    passed = {"event": "check", "exercise": "double", "done": True, "sha256": "0"}
+    hand_in("alice", {"double.py": GOOD}, log=[seen, passed])
+    hand_in("bob", {"double.py": GOOD}, log=[passed, seen])
+    rows = grade().rows
+    words = "double: its solution was shown before an answer passed, by the log"
+    assert [row.private for row in rows] == [(words,), ()]
 
 
 def test_a_sheet_keeps_the_instructor_s_own_columns(room, hand_in, grade):

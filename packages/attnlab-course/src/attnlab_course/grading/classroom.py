@@ -42,6 +42,9 @@ from attnlab_course.sandbox.replies import CaseAnswer, Reply
 from attnlab_course.sandbox.worker import Worker
 
 FORM = "attnlab grades 1"
+HASHED = re.compile(r"-[0-9a-f]{8}$")
+"""The end of a name that has a hash."""
+
 _MOST_WORDS = 600
 _PACKAGES = (Path(attnlab.__file__).parent, Path(__file__).parents[1])
 
@@ -142,7 +145,7 @@ def file_name(student: str) -> str:
     ('alice', '___x-d6b96a97')
     """
     is_plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}", student)
-    if is_plain and not re.search(r"-[0-9a-f]{8}$", student):  # so it looks like none with a hash
+    if is_plain and not HASHED.search(student):  # so it looks like none with a hash
         return student
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", student)[:40]
     return f"{plain}-{hashlib.sha256(student.encode()).hexdigest()[:8]}"

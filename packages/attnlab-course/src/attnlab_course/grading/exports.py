@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attnlab.core.store import make_folder, write_json
-from attnlab_course.grading.classroom import GradedAnswer, file_name
+from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.gradebook import Grade, Gradebook, Row
 from attnlab_course.grading.sheets import write_table
 from attnlab_course.grading.student_feedback import check_words, grade_words, row_words
@@ -32,7 +32,7 @@ def write_exports(book: Gradebook, folder: Path) -> None:
         check_shares(book),
     )
     for row in book.rows:
-        place = folder / "students" / file_name(row.student)
+        place = folder / "students" / book.folders[row.student]
         make_folder(place)
         write_json(place / "results.json", gradescope_results(book, row))
 

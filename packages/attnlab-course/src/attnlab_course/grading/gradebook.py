@@ -23,15 +23,18 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, is_number
 from attnlab_course.catalog import exercise_names, find_exercise, holds_back, instructor_exercises
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.grading.classroom import GradedAnswer
+from attnlab_course.grading.classroom import HASHED, GradedAnswer, file_name
+from attnlab_course.grading.file_names import inert
 from attnlab_course.grading.roster import likely_name, match_students, read_students, read_time
 from attnlab_course.grading.sheets import Sheet
-from attnlab_course.grading.submissions import Submission
+from attnlab_course.grading.submissions import Answer, Submission
+from attnlab_course.submit import file_label
 
 _DAY = datetime.timedelta(days=1)
 _KEYS = ("title", "exercises", "deadline", "late_percent_per_day", "folder", "students", "points")
@@ -171,6 +174,17 @@ class Gradebook:
     def points(self, row: Row) -> float | None:
         """Return a student's points; None while there is no grade yet."""
         return row.points if self.state(row) in ("graded", "absent") else None
+
+    @cached_property
+    def folders(self) -> dict[str, str]:
+        """The name of each student's folder: the student's, with a hash where two are alike."""
+        labels = {row.student: file_label(row.student)[:60] for row in self.rows}
+        counts = Counter(label.casefold() for label in labels.values())
+        for student, label in labels.items():
+            is_alone = counts[label.casefold()] == 1 and not HASHED.search(label)
+            if not label or not is_alone:
+                labels[student] = file_name(student)
+        return labels
 
     @property
     def refused(self) -> tuple[str, ...]:
@@ -343,7 +357,7 @@ def _grade(
         return Grade(exercise, 0.0, course.of(exercise), state="missing")
     if course.exercises[exercise].parts.kind == "text":
         return _grade_text(course, submission, exercise, texts)
-    return _grade_program(course, exercise, answer, reviews)
+    return _grade_program(course, submission.answers[exercise], answer, reviews)
 
 
 def _row(
@@ -367,9 +381,10 @@ def _row(
 
 
 def _grade_program(
-    course: Course, exercise: str, answer: GradedAnswer | None, reviews: Sheet
+    course: Course, program: Answer, answer: GradedAnswer | None, reviews: Sheet
 ) -> Grade:
     """Scale the points of the checks; hold them while a banned name waits for a review."""
+    exercise = program.exercise
     of, most = course.of(exercise), course.exercises[exercise].points
     if answer is None:
         return Grade(exercise, 0.0, of, state="missing")
@@ -377,13 +392,22 @@ def _grade_program(
     if not answer.banned:
         return Grade(exercise, points, of, graded=answer)
     key = (answer.student, exercise, answer.answer_digest[:12])
-    why = f"uses {', '.join(answer.banned)}; would get {points:g} of {of:g}"
+    why = f"uses {', '.join(answer.banned)}{_place(program.source, answer.banned)}; would get "
+    why += f"{points:g} of {of:g}"
     decision = reviews.ask(key, why, ("", "accept", "reject"))
     if decision == "accept":
         return Grade(exercise, points, of, graded=answer)
     if decision == "reject":
         return Grade(exercise, 0.0, of, state="rejected", graded=answer)
     return Grade(exercise, 0.0, of, points, "needs review", answer)
+
+
+def _place(source: str, names: Iterable[str]) -> str:
+    """Return the first line of a program in which one of the names stands, with its number."""
+    for number, line in enumerate(source.splitlines(), 1):
+        if any(name in line for name in names):
+            return " in " + inert(f"line {number}, {line}")
+    return ""
 
 
 def _grade_text(course: Course, submission: Submission, exercise: str, texts: Sheet) -> Grade:
@@ -421,6 +445,8 @@ def _private(course: Course, submission: Submission, grade: Grade) -> Iterator[s
     answer = grade.graded
     if answer is None:
         return
+    if grade.exercise in submission.given_up:
+        yield f"{grade.exercise}: its solution was shown before an answer passed, by the log"
     if answer.unjudged:
         yield f"{grade.exercise} could not be judged: {answer.unjudged}"
     elif answer.broken:

@@ -18,7 +18,6 @@ from markupsafe import Markup
 from attnlab.core.store import make_folder, write_text
 from attnlab.display import harmless, plural
 from attnlab.draw.colors import color_css
-from attnlab_course.grading.classroom import file_name
 from attnlab_course.grading.exports import check_shares
 from attnlab_course.grading.gradebook import Gradebook, Row
 from attnlab_course.grading.similarity import Alike
@@ -36,7 +35,7 @@ def write_pages(book: Gradebook, alike: Sequence[Alike], folder: Path) -> None:
     """Write the class's page, and a report into each student's folder."""
     write_text(folder / "class.html", render_class(book, alike))
     for row in book.rows:
-        place = folder / "students" / file_name(row.student)
+        place = folder / "students" / book.folders[row.student]
         make_folder(place)
         write_text(place / "report.html", render_student(book, row))
 
@@ -73,7 +72,6 @@ def render_class(book: Gradebook, alike: Sequence[Alike]) -> str:
         subtitle=f"{students}, {book.of:g} points",
         book=book,
         rows=map(_class_row, book.rows),
-        file_name=file_name,
         checks=check_shares(book),
         alike=alike,
         texts=list(_texts(book)),

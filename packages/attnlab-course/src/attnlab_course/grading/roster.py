@@ -123,9 +123,10 @@ def match_students(
 
 
 def likely_name(student: str, students: Iterable[str]) -> str | None:
-    """Return the name on the list that one is spelled nearly like; None without any."""
-    names = {_folded(name): name for name in students}
-    (near,) = difflib.get_close_matches(_folded(student), names, 1, 0.8) or (None,)
+    """Return the name on the list that one is spelled nearly like, or holds; None without any."""
+    names, folded = {_folded(name): name for name in students}, _folded(student)
+    within = [name for name in names if name in folded]
+    (near,) = difflib.get_close_matches(folded, names, 1, 0.8) or within[:1] or (None,)
     return None if near is None else names[near]
 
 
@@ -199,6 +200,7 @@ def _of_system(name: str) -> tuple[str, str]:
 _READINGS: tuple[Callable[[str], Form], ...] = (
     lambda name: ("plain", _plain(name)),
     lambda name: ("folded", _folded(name)),
+    lambda name: ("joined", _folded(name).replace(" ", "")),
     lambda name: ("folded", _folded(_of_system(name)[0])),
     lambda name: ("joined", _folded(_of_system(name)[0])),
     lambda name: ("number", _of_system(name)[1]),

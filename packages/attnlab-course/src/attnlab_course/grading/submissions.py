@@ -81,6 +81,7 @@ class Submission:
         created: when, by the student's clock; empty where it is not said.
         claims: for each exercise, the digests of the answers that passed by the student's log.
         entries: for each exercise, the file or folder among the submissions that answers it.
+        given_up: the exercises whose solution was shown by the log before an answer passed.
     """
 
     student: str
@@ -90,6 +91,7 @@ class Submission:
     created: str = ""
     claims: dict[str, set[str]] = field(default_factory=dict)
     entries: dict[str, str] = field(default_factory=dict)
+    given_up: set[str] = field(default_factory=set)
 
     def tell(self, words: str) -> None:
         """Add a problem once, unless there are too many."""
@@ -230,6 +232,7 @@ def _joined(first: Submission | None, second: Submission) -> Submission:
         if kept.digest != answer.digest:
             later.tell(f"{name} is answered twice: {kept_entry} counts, {entry} not, as {rule}")
         later.claims.setdefault(name, set()).update(earlier.claims.get(name, ()))
+    later.given_up |= earlier.given_up
     for words in earlier.problems:
         later.tell(words)
     return replace(
@@ -330,12 +333,14 @@ class _Reader:
         self._take(exercise, root + file)
 
     def _read_log(self, root: str) -> None:
-        """Note which answers passed by the log."""
+        """Note which answers passed by the log, and which solutions were shown before."""
         text = self.files.get(root + LOG, b"").decode(errors="replace")
         for event in read_events(text.splitlines()):
+            exercise, claims = str(event.get("exercise")), self.submission.claims
             if event.get("done") is True:
-                digests = self.submission.claims.setdefault(str(event.get("exercise")), set())
-                digests.add(str(event.get("sha256")))
+                claims.setdefault(exercise, set()).add(str(event.get("sha256")))
+            elif event.get("event") == "solution" and exercise not in claims:
+                self.submission.given_up.add(exercise)
 
     def _read_loose(self, file: str) -> None:
         """Read a file that no manifest lists."""
