@@ -169,8 +169,24 @@ def example_of(model: Pretrained) -> dict[str, Any]:
 
 
 def _foreign_steps(model: Pretrained, stack: StackStructure, seen: ModelTrace) -> list[list[Step]]:
-    blocks = enumerate(_blocks_of(model, stack, seen))
-    return [_block_steps(stack, seen, index, block) for index, block in blocks]
+    """Find how the blocks of a stack write to the stream."""
+    calls_by_place = {(call.place, call.nth): call for call in reversed(seen.attentions)}
+    steps_by_block = []
+    blocks = zip(stack.paths, stack.blocks, _blocks_of(model, stack, seen), strict=True)
+    for name, structure, block in blocks:
+        attentions = []
+        for attention in structure.attentions:
+            call = calls_by_place[attention.place, attention.nth]
+            attentions.append((f"{name}.{attention.name}", call))
+        inside = [call for call in seen.calls if block.begun < call.begun < block.ended]
+        steps = _steps_of(name, present(block.input), attentions, inside, block)
+        if steps is None:
+            raise not_a_sum(
+                f"the output of {block.path} is not the sum of its stream, its heads' outputs "
+                "through one matrix that is a module, and one more part"
+            )
+        steps_by_block.append(steps)
+    return steps_by_block
 
 
 def _own(model: Any) -> Anatomy:
@@ -208,35 +224,11 @@ def not_a_sum(why: str) -> CouldNotRun:
 
 def _blocks_of(model: Pretrained, stack: StackStructure, seen: ModelTrace) -> list[TracedCall]:
     """Return the calls of a stack's blocks."""
-    calls = {(call.path, call.number): call for call in seen.calls}
+    calls = {call.place: call for call in seen.calls}
     places = [block.place for block in stack.blocks if block.place]
     if len(places) != len(stack.blocks):
         raise not_a_sum(f"no module of {model.name} is a block with its residual stream")
-    return [calls[place.path, place.number] for place in places]
-
-
-def _block_steps(
-    stack: StackStructure, seen: ModelTrace, index: int, block: TracedCall
-) -> list[Step]:
-    """Find how one block writes to the stream."""
-    name = stack.paths[index]
-    calls_by_place = {
-        ((attention.path, attention.number), attention.nth): attention
-        for attention in reversed(seen.attentions)
-    }
-    attentions = []
-    for structure in stack.blocks[index].attentions:
-        place = structure.place
-        call = calls_by_place[(place.path, place.number), structure.nth]
-        attentions.append((f"{name}.{structure.name}", call))
-    inside = [call for call in seen.calls if block.begun < call.begun < block.ended]
-    steps = _steps_of(name, present(block.input), attentions, inside, block)
-    if steps is None:
-        raise not_a_sum(
-            f"the output of {block.path} is not the sum of its stream, its heads' outputs "
-            "through one matrix that is a module, and one more part"
-        )
-    return steps
+    return [calls[place] for place in places]
 
 
 def _reader_of(model: Pretrained) -> str:

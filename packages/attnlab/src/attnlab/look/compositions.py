@@ -7,7 +7,7 @@ mean and the middle 95 % of some draws. Of unrelated pairs one in forty is above
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -150,19 +150,13 @@ def _chance(reading: SVD, written: SVD, samples: int, seed: int) -> Tensor:
     """Return the scores for random directions, (sample, reading, writing)."""
     squares = _shares(reading.values), _shares(written.values)
     width, sizes = written.left.shape[-2], (squares[0].shape[-1], squares[1].shape[-1])
-    overlaps = torch.stack(list(_random_overlaps(width, *sizes, samples, seed)))
-    return torch.einsum("bi,nij,aj->nba", squares[0], overlaps.to(squares[0]), squares[1]).sqrt()
-
-
-def _random_overlaps(
-    width: int, rows: int, columns: int, samples: int, seed: int
-) -> Iterator[Tensor]:
-    """Yield squares of the products of fixed directions with random ones, (rows, columns)."""
-    source = torch.Generator().manual_seed(seed)
+    source, overlaps = torch.Generator().manual_seed(seed), []
     for _ in range(samples):
-        drawn = torch.randn(width, columns, generator=source, dtype=torch.float64)
+        drawn = torch.randn(width, sizes[1], generator=source, dtype=torch.float64)
         frame, upper = torch.linalg.qr(drawn)  # uniform where the diagonal is positive
-        yield (frame[:rows] * upper.diagonal().sign()).square()
+        overlaps.append((frame[: sizes[0]] * upper.diagonal().sign()).square())
+    stacked = torch.stack(overlaps).to(squares[0])
+    return torch.einsum("bi,nij,aj->nba", squares[0], stacked, squares[1]).sqrt()
 
 
 def _shares(values: Tensor) -> Tensor:

@@ -29,11 +29,11 @@ from attnlab.programs.language import Program
 from attnlab.programs.questions import (
     Numbers,
     Part,
+    ProgramQuestions,
     Questions,
+    TaskQuestions,
     WrongAnswer,
-    program_questions,
     task_mapping,
-    task_questions,
 )
 from attnlab.tasks.sequences import SequenceTask
 
@@ -152,7 +152,7 @@ def prove_program(
         WrongUsage: another alphabet, longer inputs than the model takes, or a model for whose
             formulas there are no bounds.
     """
-    return _prove(program_questions(compiled, program, longest, max_inputs), progress, state)
+    return _prove(ProgramQuestions(compiled, program, longest, max_inputs), progress, state)
 
 
 def prove_task(
@@ -172,7 +172,7 @@ def prove_task(
         WrongUsage: the model takes other tokens or shorter rows, or there are no bounds for its
             formulas.
     """
-    return _prove(task_questions(model, task, max_inputs), progress, state)
+    return _prove(TaskQuestions(model, task, max_inputs), progress, state)
 
 
 def save_model_and_task(model: Decoder, task: SequenceTask, folder: Path) -> None:

@@ -62,7 +62,7 @@ class WrongAnswer:
 
 
 class ProgramQuestions:
-    """All inputs of a program of 1 to `longest` tokens.
+    """All inputs of a program of 1 to `longest` tokens; None for as many as the model takes.
 
     Attributes:
         name: of the program or the task.
@@ -75,8 +75,16 @@ class ProgramQuestions:
     """
 
     def __init__(
-        self, compiled: CompiledProgram, program: Program, longest: int, max_inputs: int
+        self, compiled: CompiledProgram, program: Program, longest: int | None, max_inputs: int
     ) -> None:
+        if longest is None:
+            longest = compiled.longest
+        is_other = identity(tuple(program.alphabet)) != identity(compiled.alphabet)
+        if is_other or not 1 <= longest <= compiled.longest:
+            raise WrongUsage(
+                f"the model takes 1 to {compiled.longest} of the tokens {compiled.alphabet}; got "
+                f"{longest} of {tuple(program.alphabet)}."
+            )
         self.compiled, self.program = compiled, program
         self.model, self.name = compiled.model, program.name
         self.numbers, self.tolerance = compiled.numbers, compiled.tolerance
@@ -134,6 +142,13 @@ class TaskQuestions:
     """
 
     def __init__(self, model: Decoder, task: SequenceTask, max_inputs: int) -> None:
+        vocabulary, longest = model.config.vocab_size, model.config.max_length
+        needed = task.row_length - 1
+        if vocabulary != len(task.vocabulary) or longest < needed:
+            raise WrongUsage(
+                f"{task.rule} has {len(task.vocabulary)} tokens and rows of {needed}; the model "
+                f"takes {vocabulary} tokens in rows of up to {longest}."
+            )
         self.model, self.task = model, task
         self.name = f"{task.rule}, {task.letters} letters"
         self.numbers, self.tolerance = None, 0.0
@@ -185,30 +200,3 @@ def task_mapping(task: SequenceTask) -> check.Task:
         "prompt_length": task.prompt_length,
         "answer_length": task.answer_length,
     }
-
-
-def program_questions(
-    compiled: CompiledProgram, program: Program, longest: int | None, max_inputs: int
-) -> ProgramQuestions:
-    """Return the questions of a program; raise `WrongUsage` where the model reads other inputs."""
-    if longest is None:
-        longest = compiled.longest
-    is_other = identity(tuple(program.alphabet)) != identity(compiled.alphabet)
-    if is_other or not 1 <= longest <= compiled.longest:
-        raise WrongUsage(
-            f"the model takes 1 to {compiled.longest} of the tokens {compiled.alphabet}; got "
-            f"{longest} of {tuple(program.alphabet)}."
-        )
-    return ProgramQuestions(compiled, program, longest, max_inputs)
-
-
-def task_questions(model: Decoder, task: SequenceTask, max_inputs: int) -> TaskQuestions:
-    """Return the questions of a task; raise `WrongUsage` where the model reads other rows."""
-    vocabulary, longest = model.config.vocab_size, model.config.max_length
-    needed = task.row_length - 1
-    if vocabulary != len(task.vocabulary) or longest < needed:
-        raise WrongUsage(
-            f"{task.rule} has {len(task.vocabulary)} tokens and rows of {needed}; the model takes "
-            f"{vocabulary} tokens in rows of up to {longest}."
-        )
-    return TaskQuestions(model, task, max_inputs)

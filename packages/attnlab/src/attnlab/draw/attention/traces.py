@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_CANDIDATES = 12
 _MAX_HEADS = 16
+_MAX_TOKENS = 24  # of the input and of the choices, in the title
 _MAX_COLUMNS = 4
 _HEAD_INCHES = 2.5
 _MAP_INCHES = 1.5  # of the longer side of a head's map
@@ -112,9 +113,9 @@ def _title_lines(trace: Trace, letters: int) -> list[str]:
     return lines
 
 
-def _first_tokens(tokens: Sequence[str], most: int = 24) -> str:
-    words = list(map(token_words, tokens[:most]))
-    if len(tokens) > most:
+def _first_tokens(tokens: Sequence[str]) -> str:
+    words = list(map(token_words, tokens[:_MAX_TOKENS]))
+    if len(tokens) > _MAX_TOKENS:
         words.append("…")
     return " ".join(words)
 

@@ -9,7 +9,6 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +28,6 @@ from attnlab.sites import AttentionCall
 
 _NUMBERS = 9  # numbers of a summary for each query, beside the top keys
 _OPEN = 3  # matrices of all pairs that explicit attention holds at once: scores, softmax, weights
-
-
-@dataclass(frozen=True)
-class DocumentInputs:
-    """The inputs of a model for a long text: ids (1, length), and its arguments in order and by
-    name."""
-
-    ids: Tensor
-    arguments: tuple[Tensor, ...]
-    options: dict[str, object]
-
-    @property
-    def length(self) -> int:
-        """The number of tokens."""
-        return int(self.ids.shape[1])
 
 
 def read_text(file: Path | str) -> str:
@@ -66,8 +50,9 @@ def read_text(file: Path | str) -> str:
 
 def document_inputs(
     model: nn.Module, document: str | Tensor | Sequence[int], *, beyond: bool
-) -> DocumentInputs:
-    """Return a model's inputs for a long text.
+) -> tuple[tuple[Tensor, ...], dict[str, object]]:
+    """Return a model's arguments for a long text, in order and by name; the first are its ids (1,
+    length).
 
     Args:
         model: ours or a foreign one with hook points.
@@ -101,7 +86,7 @@ def document_inputs(
             "pass beyond=True (--beyond) to read it anyway."
         )
     arguments, options = arguments_for(model, ids)
-    return DocumentInputs(ids, arguments, {**options, **more})
+    return arguments, options | more
 
 
 def arguments_for(

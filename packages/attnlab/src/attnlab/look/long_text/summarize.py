@@ -97,12 +97,13 @@ def summarize_document(
     if not isinstance(reduce, Summarize):
         raise WrongUsage(f"reduce is the resolution, such as Summarize(tiles=512); got {reduce!r}.")
     limit, folder = to_bytes(budget), Folder(Path(out))
-    read = document_inputs(model, document, beyond=beyond)
+    arguments, options = document_inputs(model, document, beyond=beyond)
+    ids, length = arguments[0], arguments[0].shape[1]
     chosen = list(chosen_heads(model, parts_of(model), layers))
     if not chosen:
         raise WrongUsage("layers= has no layer; leave it out for all.")
     state = {
-        **_described(model, read.ids),
+        **_described(model, ids),
         "tiles": reduce.tiles,
         "top": reduce.top,
         "parts": chosen,
@@ -110,11 +111,11 @@ def summarize_document(
         "is_done": False,
         "layers": {},
     }
-    largest = summary_bytes(max(state["heads"].values()), read.length, reduce.tiles, reduce.top)
+    largest = summary_bytes(max(state["heads"].values()), length, reduce.tiles, reduce.top)
     needed = {
-        "a running block": working_bytes(model, read.length),
+        "a running block": working_bytes(model, length),
         "a layer's summary": 2 * largest,
-        "a mask of all pairs": mask_bytes(model, read.length),
+        "a mask of all pairs": mask_bytes(model, length),
     }
     check_room_for(needed, limit)
     store.make_folder(folder.path / "layers")
@@ -123,13 +124,13 @@ def summarize_document(
         store.remove_remains(folder.path)
         if not set(chosen) <= set(state["layers"]):
             heads = sum(state["heads"][part] for part in chosen if part not in state["layers"])
-            size = summary_bytes(heads, read.length, reduce.tiles, reduce.top)
+            size = summary_bytes(heads, length, reduce.tiles, reduce.top)
             store.check_room(folder.path, size, "the document")
-            store.write_tensors(folder.path / "tokens.safetensors", {"ids": read.ids})
+            store.write_tensors(folder.path / "tokens.safetensors", {"ids": ids})
             if progress is None and (bar := notebook_bar("attentions summarized")) is not None:
                 progress = lambda far: bar.count(far.done, far.total)  # noqa: E731
             summarizer = Summarizer(folder, state, limit, progress)
-            run_collector(model, summarizer, read.arguments, read.options)
+            run_collector(model, summarizer, arguments, options)
         if not state["is_done"]:  # also after a run that was killed behind its last layer
             state["is_done"] = True
             folder.write(state)

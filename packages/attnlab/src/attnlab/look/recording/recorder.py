@@ -278,21 +278,15 @@ class _Recorder(Hook):
         if "weights" in names and self._reduce is not None:
             names.remove("weights")
             self._add_reduced(site_of(part, "weights"), self._reduce.reduce(call), part)
-        if names:
-            self._add_call(part, call, mask, names)
-
-    def _add_call(
-        self, part: str, call: AttentionCall, mask: KeptMask | None, names: Sequence[str]
-    ) -> None:
-        """Keep the inputs of weights and scores."""
+        if not names:
+            return
         site = site_of(part, names[0])
         query = self._kept_once(part, "query", call.query, site)
         key = self._kept_once(part, "key", call.key, site)
         assert isinstance(query, Tensor)
         for name in names:
-            self._add(
-                site_of(part, name), KeptCall(query, key, present(mask), call.scale, name), part
-            )
+            held = KeptCall(query, key, present(mask), call.scale, name)
+            self._add(site_of(part, name), held, part)
 
     def _add(self, site: str, held: Any, part: str) -> Passed:
         if not self._store.reads:

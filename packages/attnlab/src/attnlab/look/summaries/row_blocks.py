@@ -62,9 +62,7 @@ def summary_of(question: Question, *, tiles: int, top: int) -> Summary:
     return gathered.summary(question.shape)
 
 
-def summary_of_weights(
-    weights: Tensor, *, tiles: int, top: int, offset: int | None = None
-) -> Summary:
+def summary_of_weights(weights: Tensor, *, tiles: int, top: int) -> Summary:
     """Summarize given weights, (..., query, key), such as edited ones; log_sum is ln Σ w, 0 for a
     sum of 1.
 
@@ -75,9 +73,10 @@ def summary_of_weights(
     require_integer("tiles", tiles)
     require_integer("top", top)
     num_queries, num_keys = weights.shape[-2:]
-    offset = num_keys - num_queries if offset is None else offset
     shape, flat = weights.shape[:-2], weights.reshape(-1, num_queries, num_keys)
-    gathered = _Gathered(weights, len(flat), (num_queries, num_keys), tiles, top, offset)
+    gathered = _Gathered(
+        weights, len(flat), (num_queries, num_keys), tiles, top, num_keys - num_queries
+    )
     for head in range(len(flat)):
         for rows in _strips(num_queries, num_keys, _room(weights.device)):
             block = Block(slice(head, head + 1), rows, slice(0, num_keys))
