@@ -5,7 +5,8 @@ words, takes `cut_edge` for one word and `CutEdge` for another, puts pages in al
 and says nothing of a result where pages cannot be fetched, as from disk. So here:
 
 - a page says in `<!-- search: words, and phrases -->` what it, or the section below whose heading
-  that stands, is the answer to; these are main entries of Sphinx's index, and come first;
+  that stands, is the answer to; these are main entries of Sphinx's index, and come first, and their
+  words count as words of the page;
 - names are split at `_` and at capitals, on the pages and in what is typed;
 - `search_order.js` puts guides before lists, and gives each result its first sentence.
 """
@@ -53,7 +54,8 @@ def with_search_words(page: str) -> str:
 
     def entries(comment: re.Match[str]) -> str:
         words = [word.strip() for word in comment[1].split(",")]
-        return "```{index} " + ", ".join(f"! {word}" for word in words) + "\n```"
+        hidden = f"```{{raw}} html\n<span hidden>{' '.join(words)}</span>\n```"
+        return f"{hidden}\n```{{index}} " + ", ".join(f"! {word}" for word in words) + "\n```"
 
     return _COMMENT.sub(entries, page)
 
