@@ -72,7 +72,7 @@ def at_home(home: Home) -> Home:
 def test_the_first_guesses_of_a_person_from_another_library_work(at_home: Home) -> None:
     printed = at_home.python(OPENED + HABITS).out
     assert "pattern (1, 4, 13, 13)" in printed
-    assert "logit of 1 input" in printed
+    assert "logit of '␣Mary' less that of '␣John', last position, 1 input" in printed
     assert "position 8 '␣Mary/␣John'" in printed
     assert "text         John and Mary went to the store. Mary gave a drink to" in printed
     assert "right        ␣Mary" in printed
@@ -88,7 +88,7 @@ def test_wrong_calls_end_in_one_sentence_that_says_what_to_do(at_home: Home) -> 
         "attnlab.load opens one",
         "run the model inside the with, or record inputs at once",
         "is 2 tokens here, '␣Mary' '␣gave', and a target is one",
-        "give texts of as many tokens",
+        "patching needs two texts of equally many tokens",
         "there is no layer 9; known: 0, 1",
     ]
     assert len(lines) == len(expected)

@@ -288,6 +288,10 @@ def site_names(model: nn.Module) -> list[str]:
 
 def _parts_of(model: nn.Module) -> list[tuple[str, SitedModule]]:
     """List the modules of a model that have hook points, with their paths."""
+    if not isinstance(model, nn.Module):
+        raise WrongUsage(
+            f'expected a model, such as attnlab.load("runs/sorting"); got {type_words(model)}.'
+        )
     modules = model.named_modules()
     return [(path, module) for path, module in modules if isinstance(module, SitedModule)]
 

@@ -131,7 +131,7 @@ def test_heads_that_say_most_are_printed_first_and_not_all_of_many():
 def test_what_is_printed_of_a_logit_taken_apart_sums_to_it(num_layers):
     each = given(2, "decoder", num_layers=num_layers)
     found = direct_logits(*each.whole)
-    title, *lines = str(found).splitlines()
+    title, _, *lines = str(found).splitlines()
     assert f"{float(found.logits.mean()):.4g}" in title
     assert len(lines) <= 11
     total = sum(float(line.split()[0]) for line in lines)

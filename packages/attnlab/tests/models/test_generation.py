@@ -126,6 +126,11 @@ def test_impossible_wishes_are_refused(arguments, message):
         generate(decoder(), prompt(), **arguments)
 
 
+def test_a_text_is_refused_with_what_takes_one():
+    with pytest.raises(WrongUsage, match=r"got a str. A text is for attnlab.ask"):
+        generate(decoder(), "cab", 3)
+
+
 def test_an_empty_prompt_is_refused():
     with pytest.raises(WrongUsage, match="length at least 1"):
         generate(decoder(), torch.zeros(1, 0, dtype=torch.long), 1)

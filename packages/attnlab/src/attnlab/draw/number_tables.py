@@ -4,11 +4,12 @@ A result has `number_tables()`; see `NumberTable`. Nothing here knows the result
 """
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from attnlab.display import Card, NumberTable, card_of, card_text
+from attnlab.display import Card, NumberTable, card_of, card_text, short
 from attnlab.draw.json_form import without_nan
 from attnlab.draw.sections import Heatmap, MapChoice, Maps, ReportContent
 
@@ -33,14 +34,15 @@ def tables_section(result: Any, *, title: str = "", high: float | None = None) -
 
 
 def tables_report(result: Any) -> ReportContent:
-    """Return the page of a result: its summary in words, and its maps."""
+    """Return the page of a result: its summary in words, with facts and cautions, and its maps."""
     card = card_of(result)
-    section = tables_section(result)
+    section = replace(tables_section(result), caption=". ".join(card.lines))
+    facts = [(name, short(value)) for name, value in card.facts]
     subtitle = " ".join(card_text(Card(card.title)).split())
     title = re.sub(
         r"(?<=[a-z])[A-Z]", lambda letter: f" {letter[0].lower()}", type(result).__name__
     )
-    return ReportContent(title=title, subtitle=subtitle, facts=[], sections=[section])
+    return ReportContent(title=title, subtitle=subtitle, facts=facts, sections=[section])
 
 
 _MOST_TOGETHER = 12  # maps without a chooser

@@ -26,9 +26,9 @@ from attnlab.look.heads import layer_name
 from attnlab.look.indices import has_integers
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.readers import answer_names
-from attnlab.look.readout import Writer, parts_of_stream, read_stages
+from attnlab.look.readout import Writer, parts_of_stream, read_stages, reads_mean
 from attnlab.look.recording.tokens import Vocabulary, token_name, vocabulary_of
-from attnlab.look.target_ids import Target, target_ids
+from attnlab.look.target_ids import Target, answer_name, answer_words, target_ids
 
 
 @displayed
@@ -36,12 +36,14 @@ from attnlab.look.target_ids import Target, target_ids
 class Lens:
     """The prediction at each stage: sites of the stream, in order · logits (site, row, vocabulary).
 
-    vocabulary: names of the ids, for printing; an id without a name is shown by its number.
+    vocabulary: names of the ids, for printing; an id without a name is shown by its number · where:
+    the position in words, ", last position".
     """
 
     sites: list[str]
     logits: Tensor
     vocabulary: Vocabulary | None = None
+    where: str = ""
 
     @property
     def probabilities(self) -> Tensor:
@@ -49,7 +51,7 @@ class Lens:
         return self.logits.softmax(-1)
 
     def __str__(self) -> str:
-        title = "the likeliest token at each stage, and its probability"
+        title = f"the likeliest token at each stage, and its probability{self.where}"
         return _table(title, self.sites, self.probabilities, ".2f", self.vocabulary)
 
 
@@ -76,11 +78,15 @@ class HeadLens:
 @displayed
 @dataclass(frozen=True)
 class Attribution:
-    """A logit, decomposed: shares (writer, row) sum to logits (row,)."""
+    """A logit, decomposed: shares (writer, row) sum to logits (row,).
+
+    measured: whose logit it is, and where.
+    """
 
     writers: list[Writer]
     shares: Tensor
     logits: Tensor
+    measured: str
 
     @property
     def error(self) -> float:
@@ -111,19 +117,24 @@ class Attribution:
         others = NumberTable("Other parts", label, names, ["share"], "part", "", rest)
         return [table for table in (heads, others) if table.rows]
 
-    def __str__(self) -> str:
+    def _card(self) -> Card:
         means = self.shares.double().mean(1)
         ranked = means.abs().argsort(descending=True, stable=True).tolist()
         number, mean = count_words(len(self.logits), "input"), float(self.logits.double().mean())
-        logit = f"logit of {number}: {mean:.4g}"
-        lines = [f"{logit}, the sum of these mean shares, largest first"]
+        title = (
+            f"{self.measured}, {number}: {mean:.4g}, the sum of these mean shares, largest first"
+        )
+        rows = []
         for index in ranked[:_MOST_LINES]:
-            lines.append(f"  {float(means[index]):+.4g}  {self.writers[index]}")
+            rows.append([f"{float(means[index]):+.4g}", str(self.writers[index])])
         rest = ranked[_MOST_LINES:]
         if rest:
             others = count_words(len(rest), "other part")
-            lines.append(f"  {float(means[rest].sum()):+.4g}  {others} together")
-        return "\n".join(lines)
+            rows.append([f"{float(means[rest].sum()):+.4g}", f"{others} together"])
+        return Card(title, (), ("share", "part"), rows)
+
+    def __str__(self) -> str:
+        return card_text(self._card())
 
 
 _MOST_LINES = 10
@@ -177,7 +188,8 @@ def logit_lens(
     """
     vocabulary = _names_of(model, vocabulary)
     stages = read_stages(model, Call.of(inputs, model), position)
-    return Lens(list(stages), torch.stack(list(stages.values())), vocabulary)
+    where = "" if reads_mean(model) else answer_words([], position)
+    return Lens(list(stages), torch.stack(list(stages.values())), vocabulary, where)
 
 
 def _names_of(model: nn.Module, vocabulary: Vocabulary | None) -> Vocabulary | None:
@@ -244,7 +256,14 @@ def direct_logits(
     if bool((parts.bias != 0).any()):
         writers = [*writers, Writer(f"{parts.reader} bias")]
         shares.append(of(parts.bias.expand_as(logits)))
-    return Attribution(writers, torch.stack(shares), of(logits))
+    size, rivals = logits.shape[-1], [""] * len(logits)
+    names = [answer_name(number, model, size) for number in labels.tolist()]
+    if others_ids is not None:
+        rivals = [answer_name(number, model, size) for number in others_ids.tolist()]
+    answers = list(zip(names, rivals, strict=True))
+    at = None if reads_mean(model) else position
+    measured = f"logit{answer_words(answers, at)}"
+    return Attribution(writers, torch.stack(shares), of(logits), measured)
 
 
 def checked_ids(name: str, target: Tensor | None, logits: Tensor) -> Tensor:

@@ -50,6 +50,25 @@ def answer_name(number: int, model: nn.Module, size: int) -> str:
     return token_name(number, classes if len(classes) == size else answer_names(model))
 
 
+def answer_words(answers: Sequence[tuple[str, str]], position: object = -1) -> str:
+    """Say whose number is measured, and where: each row's answer, and what is subtracted or "".
+
+    >>> answer_words([(" Mary", ""), (" Mary", "")]), answer_words([("a", "b"), ("b", "a")], 3)
+    (" of ' Mary', last position", ' of each answer, position 3')
+    >>> answer_words([("a", "b")])
+    " of 'a' less that of 'b', last position"
+    """
+    words = " of each answer" if answers else ""
+    if len(set(answers)) == 1:
+        [(answer, other)] = set(answers)
+        words = f" of {answer!r}"
+        if other:
+            words += f" less that of {other!r}"
+    if isinstance(position, int):
+        words += ", last position" if position == -1 else f", position {position}"
+    return words
+
+
 def _id_of(target: Any, model: nn.Module, text: object) -> int:
     if is_integer(target):
         return int(target)

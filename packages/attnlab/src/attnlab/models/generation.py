@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, type_words
 from attnlab.parts.cache import Cache
 from attnlab.shapes import require_integer, shape_text
 
@@ -93,6 +93,11 @@ def generate(
 
 
 def _check_request(prompt: Tensor, num_tokens: int, temperature: float, top_k: int | None) -> None:
+    if not isinstance(prompt, Tensor):
+        raise WrongUsage(
+            f"prompt is a tensor of ids (batch, length); got {type_words(prompt)}. A text is for "
+            "attnlab.ask(model, text)."
+        )
     if prompt.dim() != 2 or prompt.shape[1] == 0:
         raise WrongUsage(
             "prompt must have shape (batch, length) with length at least 1; got "

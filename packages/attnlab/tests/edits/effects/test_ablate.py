@@ -136,6 +136,38 @@ def test_a_function_of_the_logits_sees_all_rows_of_each_case():
     assert found.metric == "first_logit"
 
 
+def test_the_name_of_a_run_is_no_model():
+    with pytest.raises(WrongUsage, match=r"expected a model, such as attnlab.load\(.*; got a str"):
+        ablate("runs/sorting", torch.zeros(1, 3, dtype=torch.int64))
+
+
+def test_a_head_by_its_name_is_refused_with_how_it_is_written():
+    each = given(4, "decoder")
+    for head in ("0.1", (0, 1), "L0H1"):
+        with pytest.raises(WrongUsage, match=r'head 0.1 is parts="layers.0.attention", heads=1'):
+            ablate(*each.whole, heads=[head])
+
+
+def test_a_result_says_whose_number_is_measured_and_where():
+    each = given(4, "decoder")
+    names = ["a", "b", "c", *map(str, range(3, 11))]
+    each.model.vocabulary = names
+    words = {
+        "logit of 'b', last position": {"target": 1},
+        "logit of each answer, last position": {"target": [0, 1, 0, 1, 0]},
+        "loss of 'c', position 1": {"metric": Metric("loss", 2, position=1)},
+        "logit of 'b' less that of 'a', last position": {
+            "metric": Metric("logit_difference", 1, 0)
+        },
+        "kl, last position": {"metric": "kl"},
+        "loss": {"metric": "loss", "target": each.labels},
+    }
+    for measured, options in words.items():
+        found = ablate(*each.whole, **options)
+        assert found.measured == measured
+        assert str(found).startswith(f"{measured}, {each.num_rows} inputs: ")
+
+
 def test_a_table_has_a_row_for_each_part_and_nan_where_there_is_no_such_head():
     each = given(3, "encoder-decoder", num_layers=1, num_heads=2)
     found = ablate(*each.whole, **each.loss)

@@ -116,8 +116,8 @@ results come back in another order than the cases | edits.effects.sweep | heads
 - effects[chosen] = values.cpu()
 + effects[chosen] = values.cpu().flip(0)
 the wrong head is silenced | edits.effects.sweep | heads
-- at = (slice(None), place.head, query)
-+ at = (slice(None), place.head - 1, query)
+- return slice(None), self.head, query
++ return slice(None), self.head - 1, query
 the last queries look as the first ones may | edits.effects.tail | short_tails
 - mask[..., -num_last:, :]
 + mask[..., :num_last, :]
@@ -146,8 +146,8 @@ the share is upside down | edits.effects.patches | patches
 - return (values.mean(-1) - low)
 + return 1.0 - (values.mean(-1) - low)
 the patch goes the other way | edits.effects.patches | patches
-- if direction == "denoise":
-+ if direction == "noise":
+- (corrupted, clean) if direction == "denoise" else (clean, corrupted)
++ (clean, corrupted) if direction == "denoise" else (corrupted, clean)
 the typical change is that of all patches | edits.effects.patches | faint_contrasts
 - (changes.square().sum() / changes.sum())
 + changes.mean()

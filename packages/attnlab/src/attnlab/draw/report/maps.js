@@ -8,6 +8,8 @@ import { axisName } from "../map/layout.js";
 import { makeMaskedNote, makeRamp, makeScale } from "../map/shades.js";
 import { unpackAll } from "../map/wire.js";
 
+const LEGEND_DIGITS = 4;
+
 export function mountMaps(stage, { choices }) {
   const note = make("p", { class: "choice-note", role: choices.length > 1 ? "status" : null });
   const place = make("div", { class: "maps" });
@@ -60,7 +62,8 @@ function sourceOf(map) {
 }
 
 function makeMapLegend(map) {
-  const legend = makeRamp(map, wordTrimmed(map.low), make("span", { class: "end" }, wordTrimmed(map.high)));
+  const [low, high] = [map.low, map.high].map((end) => wordTrimmed(end, LEGEND_DIGITS));
+  const legend = makeRamp(map, low, make("span", { class: "end" }, high));
   const values = [...map.rows];
   const notes = [];
   if (values.some((value) => isNumber(value) && (value < map.low || value > map.high))) notes.push("beyond the ends: as at the ends");

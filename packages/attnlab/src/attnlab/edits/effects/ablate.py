@@ -53,7 +53,8 @@ class Ablation:
     """The effect of ablating every place alone.
 
     what · metric: its name · places · before (row,): the metric of the unedited model · after
-    (place, row) · tokens: the names of the positions of each stack.
+    (place, row) · measured: the metric in words, with its answer and position · tokens: the names
+    of the positions of each stack.
     """
 
     what: str
@@ -61,6 +62,7 @@ class Ablation:
     places: tuple[PatchTarget, ...]
     before: Tensor
     after: Tensor
+    measured: str
     tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
@@ -105,7 +107,7 @@ class Ablation:
     def _card(self) -> Card:
         before = float(self.before.mean())
         number = count_words(len(self.before), "input")
-        text = f"{self.metric} of {number}: {before:.4g}; mean changes"
+        text = f"{self.measured}, {number}: {before:.4g}; mean changes"
         if self.what != "heads":
             ranked = []
             for place, mean in self.largest(len(self.places)):
@@ -128,7 +130,7 @@ class Ablation:
 
     def number_tables(self) -> list[NumberTable]:
         """Return the mean effects as tables to draw: layer by head, or query by key."""
-        label = f"mean change of {self.metric}"
+        label = f"mean change of the {self.measured}"
         return place_tables(self.places, self.effects.mean(1), label, self.tokens)
 
     def to_mapping(self) -> dict[str, object]:
@@ -136,6 +138,7 @@ class Ablation:
         return {
             "what": self.what,
             "metric": self.metric,
+            "measured": self.measured,
             "places": list(map(asdict, self.places)),
             "before": self.before.tolist(),
             "after": self.after.tolist(),
@@ -335,5 +338,8 @@ def _checked_heads(heads: Sequence[int] | None, size: int, part: str) -> list[in
     """Return the numbers of heads of a part with `size` heads; None for all."""
     for head in heads or ():
         if not is_integer(head) or not 0 <= head < size:
-            raise WrongUsage(f"{part or 'this'} has the heads 0 to {size - 1}; got {head!r}.")
+            raise WrongUsage(
+                f"{part or 'this'} has the heads 0 to {size - 1}; got {head!r}. heads= takes their "
+                'numbers, parts= the layer: head 0.1 is parts="layers.0.attention", heads=1.'
+            )
     return list(range(size) if heads is None else heads)

@@ -74,16 +74,18 @@ USUAL_RULE = Rule()
 class PatternEffects:
     """The effects of the controls on each head.
 
-    heads · controls · metric: its name · before (input,): the metric of the unedited model ·
-    effects (head, control, input): changed less plain · tested (head, control): their tests, with p
-    corrected for all of them together · largest, entropy (head,): the means of the rows' largest
-    weights, and of their entropies as shares of the maximum · rule: of significance and sharpness ·
-    distinct: how many of the inputs are different.
+    heads · controls · metric: its name · measured: the metric in words, with its answer and
+    position · before (input,): the metric of the unedited model · effects (head, control, input):
+    changed less plain · tested (head, control): their tests, with p corrected for all of them
+    together · largest, entropy (head,): the means of the rows' largest weights, and of their
+    entropies as shares of the maximum · rule: of significance and sharpness · distinct: how many of
+    the inputs are different.
     """
 
     heads: tuple[PatchTarget, ...]
     controls: tuple[Control, ...]
     metric: str
+    measured: str
     before: Tensor
     effects: Tensor
     tested: Assessed
@@ -198,7 +200,7 @@ class PatternEffects:
 
     def number_tables(self) -> list[NumberTable]:
         """Return the mean effects as a table to draw: head by control."""
-        names, label = list(map(str, self.heads)), f"mean change of {self.metric}"
+        names, label = list(map(str, self.heads)), f"mean change of the {self.measured}"
         values = self.tested.mean.tolist()
         table = NumberTable("Controls", label, names, self.controls, "head", "control", values)
         return [table]
@@ -211,7 +213,7 @@ class PatternEffects:
                 cells.append(f"{mean:+.4g}{'*' * bool(is_sure)}")
             rows.append(cells)
         number = count_words(len(self.before), "input")
-        before = f"{self.metric} of {number}: {float(self.before.mean()):.4g}"
+        before = f"{self.measured}, {number}: {float(self.before.mean()):.4g}"
         lines = list(filter(None, [self.caution]))
         if self.can_tell and self._asks_where:
             idle = "; ".join(map(str, self.pretty_but_idle)) or "none"
@@ -297,7 +299,7 @@ def pattern_effects(
         return parts
 
     chosen_metric = Metric.of(metric, target, model, inputs)
-    name, places, before, after = measure(model, call, cases, chosen_metric, sites, how)
+    name, places, before, after, words = measure(model, call, cases, chosen_metric, sites, how)
     effects = after - before
     sums = effects.new_zeros(len(effects), distinct).index_add_(1, copies, effects)
     results = significance.assess(
@@ -309,7 +311,7 @@ def pattern_effects(
     heads = places[:: len(chosen)]
     tested = Assessed(*(result.view(len(heads), -1) for result in results))
     effects = effects.view(len(heads), len(chosen), -1)
-    fields = (heads, chosen, name, before, effects, tested, largest, entropy)
+    fields = (heads, chosen, name, words, before, effects, tested, largest, entropy)
     return PatternEffects(*fields, rule, distinct)
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from attnlab.edits.targets import described
 from attnlab.errors import WrongUsage, present, require_known
 from attnlab.look.inputs import places_of
-from attnlab.look.target_ids import Target, target_ids
+from attnlab.look.target_ids import Target, answer_name, answer_words, target_ids
 from attnlab.shapes import shape_text
 
 MetricKind = Literal["logit", "probability", "loss", "accuracy", "logit_difference", "kl", "cosine"]
@@ -32,6 +32,8 @@ IGNORED = -100
 """The label of a position that does not count, as in PyTorch's cross-entropy."""
 
 _NEED_LABELS = ("loss", "accuracy")
+_WHOLE = ("kl", "cosine")
+"""Metrics of all logits of a position, of no one token."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,17 @@ class PreparedMetric:
             return []
         return ids[self.labels != IGNORED].tolist()
 
+    def answers(self, model: nn.Module, size: int) -> list[tuple[str, str]]:
+        """Name each row's answer and the token that is subtracted, or "", of logits (…, size).
+
+        Empty where rows have several answers or none.
+        """
+        wrong, answers = self.one_each(self.others), []
+        for row, answer in enumerate(self.one_each(self.labels)):
+            rival = answer_name(wrong[row], model, size) if wrong else ""
+            answers.append((answer_name(answer, model, size), rival))
+        return answers
+
     @property
     def num_last(self) -> int | None:
         """The number of last positions that the metric needs; None for all."""
@@ -144,6 +157,21 @@ class PreparedMetric:
         if isinstance(values, Tensor) and values.shape == (len(logits),):
             return values.detach().double()
         raise WrongUsage(f"a metric returns one number for each row; got {described(values)}.")
+
+
+def measured_words(name: str, answers: Sequence[tuple[str, str]], position: object) -> str:
+    """Say what is measured: the metric's name, and whose it is and where, if rows have one each.
+
+    position: of the answers; None where logits have no positions.
+    """
+    words = name.replace("_", " ")
+    if not answers:
+        return words
+    if name in _WHOLE:
+        answers = []
+    elif len(set(answers)) == 1 and answers[0][1]:
+        words = "logit"
+    return words + answer_words(answers, position)
 
 
 def _values(name: str, logits: Tensor, labels: Tensor) -> Tensor:

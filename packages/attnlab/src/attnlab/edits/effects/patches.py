@@ -35,7 +35,7 @@ from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, 
 from attnlab.errors import WrongUsage, require_known
 from attnlab.look.inputs import Inputs
 from attnlab.look.position_names import position_names
-from attnlab.look.target_ids import Target, answer_name
+from attnlab.look.target_ids import Target
 from attnlab.sites import matches, part_of, site_suffix
 
 What = Literal["stream", "heads", "attentions", "mlps"]
@@ -434,11 +434,7 @@ def _run_pair(
         group.metric.rows(span), reference, clean_call.real, rivals=corrupted.logits
     )
     ends = _measure_both(metric, reference, corrupted.logits)
-    answers, chances = [], None
-    size, wrong = reference.shape[-1], metric.one_each(metric.others)
-    for row, answer in enumerate(metric.one_each(metric.labels)):
-        rival = answer_name(wrong[row], model, size) if wrong else ""
-        answers.append((answer_name(answer, model, size), rival))
+    answers, chances = metric.answers(model, reference.shape[-1]), None
     if answers:
         chance = replace(metric, name="probability", others=None)
         chances = _measure_both(chance, reference, corrupted.logits)

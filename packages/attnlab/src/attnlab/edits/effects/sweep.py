@@ -28,7 +28,12 @@ from torch import Tensor, nn
 from attnlab import seeds
 from attnlab.core.sizes import count_numbers
 from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
-from attnlab.edits.effects.metrics import Metric, PreparedMetric, prepare_metric
+from attnlab.edits.effects.metrics import (
+    Metric,
+    PreparedMetric,
+    measured_words,
+    prepare_metric,
+)
 from attnlab.edits.effects.tail import Tail, find_tail
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_name
@@ -233,16 +238,17 @@ def measure(
     metric: Metric,
     sites: Sequence[str],
     how: SweepOptions,
-) -> tuple[str, tuple[Any, ...], Tensor, Tensor]:
+) -> tuple[str, tuple[Any, ...], Tensor, Tensor, str]:
     """Run plain passes and sweeps over as many rows at a time as fit.
 
-    Returns the metric's name, the cases' places, and the metric before (row,) and after (case,
-    row). A user's own metric is a function of all rows, which then stay together.
+    Returns the metric's name, the cases' places, the metric before (row,) and after (case, row),
+    and what is measured in words. A user's own metric is a function of all rows, which then stay
+    together.
     """
     portions = [(slice(None), call)]
     if not callable(metric.measure):
         portions = portions_that_fit(model, call, how.budget, sites)
-    before, after = [], []
+    before, after, answers = [], [], []
     for number, (span, part) in enumerate(portions):
         base = run_plain(model, part, sites)
         row_metric = prepare_metric(metric.rows(span), base.logits, part.real)
@@ -250,10 +256,16 @@ def measure(
         if not cases:
             raise WrongUsage("there is nothing to measure: no case is left.")
         before.append(row_metric(base.logits, base.logits)[0].cpu())
+        answers += row_metric.answers(model, base.logits.shape[-1])
         base.keep_last(row_metric.num_last)
         after.append(sweep(model, base, cases, row_metric, how=how.portion(number, len(portions))))
     places = tuple(case.place for case in cases)
-    return row_metric.name, places, torch.cat(before), torch.cat(after, 1)
+    position: object = metric.position
+    is_spread = isinstance(metric.target, Tensor) and metric.target.dim() == 2
+    if is_spread or base.logits.dim() == 2:
+        position = None
+    words = measured_words(row_metric.name, answers, position)
+    return row_metric.name, places, torch.cat(before), torch.cat(after, 1), words
 
 
 @torch.no_grad()
