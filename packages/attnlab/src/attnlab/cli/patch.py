@@ -59,6 +59,7 @@ def patch(
     what: Literal["stream", "heads", "attentions", "mlps", "paths"] | None = None,
     positions: Switch = False,
     direction: Literal["denoise", "noise"] = "denoise",
+    estimate: Literal["gradient", "integrated"] | None = None,
     path_options: PathOptions = _ALL_PATHS,
     ends_in: str | None = None,
     out: Path | None = None,
@@ -94,6 +95,9 @@ def patch(
         Patch heads position by position; all else but paths is anyway.
     direction
         denoise puts clean values into the corrupted run, noise corrupted values into the clean run.
+    estimate
+        Estimate all patches from one pass with gradients (gradient) or sixteen (integrated),
+        instead of patching; how far to trust that, attnlab truth estimates says.
     ends_in
         The model's output layer: none, causal-lm, masked-lm, …; by default the one its files
         name (pretrained models).
@@ -115,12 +119,14 @@ def patch(
         )
     if what != "paths" and path_options != _ALL_PATHS:
         raise WrongUsage("--senders, --receivers and --into go with --what paths.")
+    if estimate is not None and what == "paths":
+        raise WrongUsage("--estimate is for places; paths are patched.")
     if positions and what in ("paths", "attentions", "mlps"):
         raise WrongUsage(f"--positions is for heads; {what} takes none.")
     check_new_folder(out)
     model = open_prompts(run, PretrainedOptions(ends_in=ends_in)).model
     chosen = what or ("stream" if pairs is None else "heads")
-    find = partial(patch_all, what=chosen, each_position=positions or None)
+    find = partial(patch_all, what=chosen, each_position=positions or None, estimate=estimate)
     if chosen == "paths":
         find = partial(patch_paths, **path_options.of(model))
     if pairs is not None:

@@ -176,6 +176,44 @@ def score(
     return 0
 
 
+@truth.command
+def estimates(*, ladder: str | None = None, as_json: AsJson = False) -> int:
+    """Score estimates of patching: how far off they are, and whether their intervals hold.
+
+    Parameters
+    ----------
+    ladder
+        One ladder alone: content, position, counting, composition or encoder-decoder.
+    as_json
+        Print the table as JSON.
+    """
+    from attnlab.truth.estimates import ESTIMATES, INPUTS, score_estimates
+
+    suite = _suite(ladder, None, is_quiet=as_json)
+    results = []
+    with counting("methods", is_quiet=as_json) as tell:
+        for name in ESTIMATES:
+            results.append(score_estimates(name, suite.circuits))
+            tell(len(results), len(ESTIMATES))
+    if as_json:
+        print_json([result.to_mapping() for result in results])
+        return 0
+    rows = []
+    for figure in ("bias", "error", "coverage", "power", "false", "insertion", "deletion"):
+        rows.append([figure, *(_interval(getattr(result, figure)) for result in results)])
+    rows.append(["seconds", *(f"{result.seconds:.1f}" for result in results)])
+    show_table(["", *ESTIMATES], rows)
+    say(
+        "Effects of patching a head: 0 nothing, 1 all that the runs differ by. Bias and error: "
+        "estimate less truth over the whole domain, signed and absolute. Of the 95 % intervals "
+        f"from {INPUTS} inputs: coverage, how many hold a true effect that is not 0; power, how "
+        "many of used heads leave out 0; false, how many of heads without effect do. Insertion "
+        "and deletion: the areas under the curves of heads patched together, best first.",
+        is_quiet=True,
+    )
+    return 0
+
+
 def _suite(ladder: str | None, dial: str | None, *, is_quiet: bool) -> "Suite":
     """Make the suite with its progress, and name the circuits that a dial leaves out."""
     from attnlab.truth import make_suite

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from attnlab.edits.effects.ablate import ablate
 from attnlab.edits.effects.controls import pattern_effects as control_effects
+from attnlab.edits.effects.estimates import Estimate
 from attnlab.edits.effects.metrics import IGNORED
 from attnlab.edits.effects.patches import patch_all
 from attnlab.edits.effects.sweep import PatchTarget
@@ -131,15 +132,23 @@ def patching(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) ->
 def attribution_patching(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
     """Return patching to first order: the change of the head's output times the gradient of the
     lead (Nanda 2023; Syed et al. 2023)."""
-    clean = _recorded(model, inputs, "heads")
-    with record(model, "*.heads", gradients=True) as recording:
-        _differentiate(Call.of(corrupted(inputs))(model), answers)
-    scores: dict[str, float] = {}
-    for path, heads in clean.items():
-        site = f"{path}.heads"
-        change = (heads - recording[site]) * recording.gradient(site)
-        scores |= _named(path, change.sum((0, 2, 3)).abs())
-    return scores
+    return _estimated(model, inputs, answers, "gradient")
+
+
+@_to_six_digits
+def integrated_gradients(model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor) -> Scores:
+    """Return the same with the gradient's mean between both runs (Sundararajan et al. 2017; Hanna
+    et al. 2024)."""
+    return _estimated(model, inputs, answers, "integrated")
+
+
+def _estimated(
+    model: nn.Module, inputs: Mapping[str, Tensor], answers: Tensor, estimate: Estimate
+) -> Scores:
+    other = corrupted(inputs)
+    options: Any = {"metric": _METRIC, "target": answers, "estimate": estimate}
+    patches = patch_all(model, inputs, other, "heads", **options)
+    return _placed(patches.places, patches.shares.abs())
 
 
 @_to_six_digits
@@ -190,6 +199,7 @@ METHODS: dict[str, Method] = {
     "ablation": ablation,
     "patching": patching,
     "attribution-patching": attribution_patching,
+    "integrated-gradients": integrated_gradients,
     "pattern-effects": pattern_effects,
     **BASELINES,
 }

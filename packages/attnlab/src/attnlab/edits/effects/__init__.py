@@ -2,6 +2,7 @@
 
 from attnlab.edits.effects.ablate import Ablation, ablate
 from attnlab.edits.effects.controls import CONTROLS, PatternEffects, Rule, pattern_effects
+from attnlab.edits.effects.curves import Curves, patch_together
 from attnlab.edits.effects.effect import Both, Effect, effect
 from attnlab.edits.effects.metrics import Metric, next_tokens
 from attnlab.edits.effects.patches import Patched, patch_all
@@ -13,6 +14,7 @@ __all__ = [
     "CONTROLS",
     "Ablation",
     "Both",
+    "Curves",
     "Effect",
     "Metric",
     "PatchTarget",
@@ -27,5 +29,6 @@ __all__ = [
     "next_tokens",
     "patch_all",
     "patch_paths",
+    "patch_together",
     "pattern_effects",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ was; from the receiver on everything is computed anew.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -28,11 +29,12 @@ from torch import Tensor, nn
 from attnlab.core.stats import Interval, mean_interval
 from attnlab.display import Card, NumberTable, card_text, count_words, displayed
 from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
+from attnlab.edits.effects.estimates import Estimate, estimate_patches
 from attnlab.edits.effects.metrics import MetricLike, PreparedMetric, prepare_metric
 from attnlab.edits.effects.pairs import PairGroup, Pairs, Refusal, pairs_of
 from attnlab.edits.effects.place_tables import place_tables, place_words
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, sweep, writer
-from attnlab.errors import WrongUsage, require_known
+from attnlab.errors import WrongUsage, present, require_known
 from attnlab.look.inputs import Inputs
 from attnlab.look.position_names import position_names
 from attnlab.look.target_ids import Target
@@ -47,6 +49,10 @@ _PATCHED = {
     "noise": "Corrupted values put into the clean run, each alone",
 }
 _ENDS = {"denoise": "0 as corrupted, 1 as clean", "noise": "0 as clean, 1 as corrupted"}
+_ESTIMATED = {
+    "gradient": "by gradients, not patched",
+    "integrated": "by gradients between both runs, not patched",
+}
 _FAINT = 0.5  # of a typical change: closer than this, the two runs give no scale for it
 
 _PATTERNS = {
@@ -84,7 +90,8 @@ class Patched:
     under each patch · tokens: the names of the positions of each stack, `{"": ("a", "b/c")}`, both
     tokens where clean and corrupted differ · answers: of each row the answer, and the token that
     is subtracted, or "" · chances: the answer's probability in both runs · refused: the pairs that
-    were not patched · note: what the texts did not allow.
+    were not patched · note: what the texts did not allow · estimate: by which the effects are
+    estimated, None where they were measured.
     """
 
     places: tuple[Any, ...]
@@ -97,6 +104,7 @@ class Patched:
     chances: Recovery | None = None
     refused: Sequence[Refusal] = ()
     note: str = ""
+    estimate: Estimate | None = None
 
     @property
     def shares(self) -> Tensor:
@@ -189,6 +197,7 @@ class Patched:
             "metric": self.metric,
             "measured": self.measured,
             "direction": self.direction,
+            "estimate": self.estimate,
             "clean": self.ends.clean.tolist(),
             "corrupted": self.ends.corrupted.tolist(),
             "answers": [list(answer) for answer in self.answers],
@@ -212,6 +221,8 @@ class Patched:
                 words += f", probability {float(getattr(self.chances, name).mean()):.3g}"
             facts.append((name, words))
         facts.append(("difference", f"{self.contrast:.2g} times what a patch typically changes"))
+        if self.estimate is not None:
+            facts.append(("estimated", _ESTIMATED[self.estimate]))
         facts.append(("inputs", count_words(count, "pair")))
         if self.refused:
             facts.append(("refused", count_words(len(self.refused), "pair")))
@@ -271,6 +282,7 @@ def patch_all(
     target: Target = None,
     each_position: bool | None = None,
     direction: Direction = "denoise",
+    estimate: Estimate | None = None,
     how: SweepOptions = USUAL,
 ) -> Patched:
     """Patch one place after another, from one run into the other.
@@ -296,6 +308,8 @@ def patch_all(
             as everything is where the texts of different pairs have different numbers of tokens.
         direction: "denoise" puts clean values into the corrupted run, "noise" corrupted ones into
             the clean run.
+        estimate: None patches; "gradient" and "integrated" estimate all patches together from one
+            pass with gradients or sixteen, see `attnlab.edits.effects.estimates`.
         how: memory, threads and progress, see `SweepOptions`.
 
     Raises:
@@ -303,13 +317,7 @@ def patch_all(
             restored. Of several pairs of texts those that do not fit are `refused` in the result.
     """
     how = SweepOptions.of(how, "patches")
-    if not isinstance(what, str) or not ("." in what or "*" in what):
-        require_known("set of patches", what, _PATTERNS)
-    sites = matches(_PATTERNS.get(what, what), model)
-    for site in sites:
-        if site_suffix(site) in ("mask", "scores", "weights", "logits"):
-            raise WrongUsage(f"patch_all does not patch {site}; use the edit Patch.")
-
+    sites = _sites_of(model, what)
     pairs, note = pairs_of(model, clean, corrupted, metric, target), ""
     if pairs.lengths:
         note = (
@@ -319,6 +327,15 @@ def patch_all(
         if each_position or (each_position is None and what == "stream"):
             raise WrongUsage(f"{note}: patch heads, attentions or mlps, without positions.")
         each_position, note = False, f"{note}: each patch is of all positions"
+
+    if estimate is not None:
+        require_known("estimate", estimate, get_args(Estimate))
+
+    def estimated(pair: Pair, how: SweepOptions) -> tuple[list[PatchTarget], Tensor]:
+        by_site = {site: _places(site, pair.base.values[site], each_position) for site in sites}
+        runs = (pair.base, pair.source, pair.metric, pair.reference)
+        after = estimate_patches(model, *runs, by_site, present(estimate))
+        return list(chain.from_iterable(by_site.values())), after
 
     def patched(pair: Pair, how: SweepOptions) -> tuple[list[PatchTarget], Tensor]:
         places: list[PatchTarget] = []
@@ -335,8 +352,20 @@ def patch_all(
         after[changed] = pair.sweep(model, cases, how)
         return places, after
 
-    result = patch_pairs(model, pairs, patched, sites, direction=direction, how=how)
-    return replace(result, note=note)
+    measure = patched if estimate is None else estimated
+    result = patch_pairs(model, pairs, measure, sites, direction=direction, how=how)
+    return replace(result, note=note, estimate=estimate)
+
+
+def _sites_of(model: nn.Module, what: str) -> list[str]:
+    """List the sites whose values are patched."""
+    if not isinstance(what, str) or not ("." in what or "*" in what):
+        require_known("set of patches", what, _PATTERNS)
+    sites = matches(_PATTERNS.get(what, what), model)
+    for site in sites:
+        if site_suffix(site) in ("mask", "scores", "weights", "logits"):
+            raise WrongUsage(f"patch_all does not patch {site}; use the edit Patch.")
+    return sites
 
 
 def _places(site: str, value: Tensor, each_position: bool | None) -> list[PatchTarget]:

@@ -1,0 +1,114 @@
+"""Estimates of patches: every place at once, from one pass with gradients or a few.
+
+    patch_all(model, clean, corrupted, "heads", estimate="gradient")
+
+gradient     the change of the value times the gradient of the metric in the run that is patched
+             (attribution patching: Nanda 2023; Syed et al. 2023)
+integrated   the same with the gradient's mean on the straight way of the embeddings from one run to
+             the other (Sundararajan et al. 2017; Hanna et al. 2024)
+
+The first is right where the metric is a straight line in the value. The second adds up to the
+difference of the runs over what they differ in at the embedding. Neither need be near the patch
+itself: `attnlab truth estimates` says how far they are where that is known.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from attnlab.edits.effects.baseline import Baseline
+from attnlab.edits.effects.metrics import PreparedMetric
+from attnlab.edits.effects.sweep import PatchTarget
+from attnlab.errors import WrongUsage
+from attnlab.sites import Hook, installed, site_suffix
+
+Estimate = Literal["gradient", "integrated"]
+
+_STEPS = 16  # on the way between the embeddings; each is the middle of its part
+
+
+class _Differentiable(Hook):
+    """Supplies embeddings from which gradients are taken, and keeps the values at some sites."""
+
+    def __init__(self, embeddings: Mapping[str, Tensor], sites: Sequence[str]) -> None:
+        self._embeddings, self._wanted = embeddings, frozenset((*embeddings, *sites))
+        self._sites = frozenset(sites)
+        self.kept: dict[str, Tensor] = {}
+
+    def wants(self, site: str) -> bool:
+        return site in self._wanted
+
+    def visit(self, site: str, value: Tensor) -> Tensor:
+        value = self._embeddings.get(site, value)
+        if not value.requires_grad:
+            value = value.detach().requires_grad_()
+        if site in self._sites:
+            self.kept[site] = value
+        return value
+
+
+def estimate_patches(
+    model: nn.Module,
+    base: Baseline,
+    source: Baseline,
+    metric: PreparedMetric,
+    reference: Tensor,
+    places: Mapping[str, Sequence[PatchTarget]],
+    estimate: Estimate,
+) -> Tensor:
+    """Estimate the metric of `base` with each place's value from `source`: (place, row).
+
+    Args:
+        model: the model of both runs.
+        base, source: the plain runs, with the values of the sites.
+        metric: of the inputs.
+        reference: the logits at the base of a divergence.
+        places: by site, in order.
+        estimate: which of the two.
+
+    Raises:
+        WrongUsage: the metric has no gradient, or the model no embedding to integrate from.
+    """
+    plain = metric(base.logits, reference)[0].cpu()
+    between = [0.0]
+    if estimate == "integrated":
+        between = [(step + 0.5) / _STEPS for step in range(_STEPS)]
+    gradients = _mean_gradients(model, base, source, metric, reference, list(places), between)
+    values = []
+    for site, at_site in places.items():
+        change = source.values[site].double() - base.values[site].double()
+        products = (change * gradients[site]).nan_to_num(0.0).cpu()  # NaN at padded queries
+        values += [products[place.index].flatten(1).sum(1) for place in at_site]
+    return plain + torch.stack(values)
+
+
+def _mean_gradients(
+    model: nn.Module,
+    base: Baseline,
+    source: Baseline,
+    metric: PreparedMetric,
+    reference: Tensor,
+    sites: list[str],
+    between: Sequence[float],
+) -> dict[str, Tensor]:
+    """Return the mean gradients of the metric at some sites, over runs whose embeddings lie between
+    those of two runs."""
+    embeddings = [site for site in base.values if site_suffix(site) == "embedding"]
+    if not embeddings and any(between):
+        raise WrongUsage('this model has no site "embedding"; estimate="gradient" needs none.')
+    sums = {site: torch.zeros_like(base.values[site], dtype=torch.float64) for site in sites}
+    for share in between:
+        mixed = {
+            name: torch.lerp(base.values[name], source.values[name], share) for name in embeddings
+        }
+        hook = _Differentiable(mixed, sites)
+        with torch.enable_grad(), installed(model, hook):
+            measured = metric(base.call(model), reference)
+        if not measured.requires_grad:
+            raise WrongUsage(f"the metric {metric.name} has no gradient, so nothing is estimated.")
+        kept = [hook.kept[site] for site in sites]
+        for site, gradient in zip(sites, torch.autograd.grad(measured.sum(), kept), strict=True):
+            sums[site] += gradient / len(between)
+    return sums
