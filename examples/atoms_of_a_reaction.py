@@ -401,7 +401,6 @@ def report(
     finding.asked(__doc__)
     for name, _, each in _looked(found, looks):
         wrong = sum(not bool(each.right[row, choice]) for row, choice in enumerate(chosen[name]))
-        slug = name.split()[0].lower()
         finding.add(
             "diagram",
             f"The atoms of a reaction: {name}",
@@ -415,7 +414,6 @@ def report(
             )
             + " Blue: an atom that is in both; white: an atom that the product has not; grey: "
             "no atom.",
-            figure=f"atoms-{slug}",
             **drawn(each, chosen[name]),
         )
     finding.add(

@@ -262,19 +262,14 @@ def make_kinds_document() -> dict[str, Any]:
         width=460,
         height=260,
         boxes=[
-            make_box(60, 20, 300, 180, title="Layer", note="twice"),
             make_box(110, 60, 200, 50, title="Feed-forward", tone="plain"),
-            make_box(110, 140, 200, 50, title="Attention", note="2 heads", tone="accent"),
+            make_box(110, 140, 200, 50, title="Attention", tone="accent"),
             make_box(160, 225, 100, 30, title="input", tone="quiet"),
         ],
         arrows=[
-            {"points": [[210, 225], [210, 190]], "label": "vectors"},
+            {"points": [[210, 225], [210, 190]]},
             {"points": [[210, 140], [210, 110]]},
-            {
-                "points": [[210, 205], [400, 205], [400, 125], [210, 125]],
-                "dashed": True,
-                "label": "+",
-            },
+            {"points": [[210, 205], [400, 205], [400, 125], [210, 125]], "dashed": True},
         ],
     )
     return report_of(bars, lines, maps, diagram, title="kinds")

@@ -18,7 +18,6 @@ from markupsafe import Markup, escape
 
 from attnlab.core.store import JsonObject
 from attnlab.draw.claims import claim_state, sum_up
-from attnlab.draw.diagram import lay_out
 from attnlab.draw.json_form import to_json
 from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.numbers import are_figures, column_words
@@ -71,7 +70,6 @@ def render_page(report: ReportContent, *, is_live: bool = False) -> str:
         verdict=sum_up(report.claims or (), "This run makes no claims"),
         claim_state=claim_state,
         table_columns=_table_columns,
-        lay_out=lay_out,
         token_text=_token_text,
         has_blanks=_has_blanks,
         data=to_embedded_json(list(map(_drawn_part, sections))),

@@ -14,10 +14,6 @@ import numpy as np
 
 from attnlab.core.store import JsonObject
 from attnlab.draw.claims import Claim
-from attnlab.draw.diagram import Arrow as Arrow
-from attnlab.draw.diagram import Box as Box
-from attnlab.draw.diagram import Diagram as Diagram
-from attnlab.draw.diagram import Tone as Tone
 from attnlab.draw.json_form import Number as Number
 from attnlab.draw.json_form import Scalar as Scalar
 from attnlab.draw.json_form import from_json, to_json
@@ -339,6 +335,39 @@ class Passages(Section):
     look = "Look from the framed token, the query, to the filled one, the key."
     caption: str
     groups: Sequence[PassageGroup]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Box:
+    """A box of a diagram with one line of words, in pixels; y goes down."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    title: str
+    tone: Literal["plain", "accent", "quiet"] = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrow:
+    """An arrow through points (x, y), in pixels."""
+
+    points: Sequence[tuple[float, float]]
+    dashed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagram(Section):
+    """Boxes and arrows inside `width` × `height` pixels."""
+
+    kind = "diagram"
+    look = "Follow the arrows from box to box."
+    caption: str
+    width: float
+    height: float
+    boxes: Sequence[Box]
+    arrows: Sequence[Arrow]
 
 
 def shown_trace(trace: Trace) -> Trace:

@@ -4,7 +4,6 @@ Scores of attention are such products (queries with keys), and values are not: t
 of single tokens. A softmax over features, as in linear attention, has it the other way round.
 """
 
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ class Lineage:
 
     def __init__(self, model: nn.Module) -> None:
         self._weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-        self._marks: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
+        self._marks: Any = WeakTensorKeyDictionary()
         self._features: Any = WeakTensorKeyDictionary()  # of projections: strides, their axis
 
     def is_weight(self, value: Tensor) -> bool:
@@ -29,7 +28,7 @@ class Lineage:
 
     def is_product(self, value: Tensor) -> bool:
         """Is a tensor made by a product of two activations?"""
-        return self._mark_of(value) is not None
+        return value in self._marks
 
     def is_over_features(self, value: Tensor, axis: int) -> bool:
         """Do steps along an axis of a view stay within the features that a layer made of one
@@ -45,7 +44,7 @@ class Lineage:
 
     def mark(self, value: Tensor, source: Any) -> None:
         """Note what a product is: an attention's output."""
-        self._marks[id(value)] = weakref.ref(value), source
+        self._marks[value] = source
 
     def note(self, func: Callable[..., Any], operands: list[Tensor], output: Tensor) -> list[Any]:
         """Follow one function; return what was marked among the operands of a product."""
@@ -54,7 +53,7 @@ class Lineage:
             features = 1 if name.startswith("conv") else -1
             self._features[_base_of(output)] = output.stride(), features
             return []
-        marks = [self._mark_of(operand) for operand in operands]
+        marks = list(map(self._marks.get, operands))
         if name in _PRODUCTS:
             activations = [operand for operand in operands if not self.is_weight(operand)]
             if len(activations) < 2:
@@ -72,10 +71,6 @@ class Lineage:
                 self._features[_base_of(output)] = known
             if mark is not None and operand.numel() == output.numel():
                 self.mark(output, mark)
-
-    def _mark_of(self, value: Tensor) -> Any:
-        known = self._marks.get(id(value))
-        return None if known is None or known[0]() is not value else known[1]
 
 
 def _base_of(value: Tensor) -> Tensor:
