@@ -167,8 +167,6 @@ def test_nothing_stale_is_reused_once_shared_code_of_the_course_is_edited(home):
 
     assert points() > 0
     first = times()
-    assert points() > 0
-    assert times() == first  # nothing was new
     helper = package / "material" / "weights.py"
     text = helper.read_text()
     helper.write_text(text.replace("LARGEST = 64\n", "LARGEST = 2\n"))

@@ -345,6 +345,7 @@ def test_a_link_brings_everything_back(open_lab: Open) -> None:
     assert said(page, "order") == said(other, "order")
 
 
+@pytest.mark.slow
 def test_any_width_fits_and_a_link_can_hide_an_experiment(open_lab: Open) -> None:
     page = settled(open_lab(f"{ROOM}&hide=scaling,costs"))
     shown = [name for name in PARTS if part(page, name).is_visible()]

@@ -90,7 +90,7 @@ def as_a_field_holds(text: str) -> str:
 # What is typed.
 
 
-@pytest.mark.parametrize("kind", sampled(AWKWARD, ["line ends of Windows", "other scripts"]))
+@pytest.mark.parametrize("kind", sampled(AWKWARD, ["other scripts"]))
 def test_an_answer_is_sent_and_copied_as_it_was_pasted(opened: Any, kind: str) -> None:
     page, text = opened(), AWKWARD[kind]
     tamper(page, "/api/course/check", lambda told: told.update(broken="not looked at"))
@@ -194,6 +194,7 @@ COLORS = """host => {
 }"""
 
 
+@pytest.mark.slow
 def test_python_has_colors_and_numbered_lines_in_light_and_dark(opened: Any) -> None:
     page = opened()
     write_code(page, CODE)
@@ -278,6 +279,7 @@ def test_the_check_of_lines_catches_one_counted_in_the_file(
 # How it is loaded.
 
 
+@pytest.mark.slow
 def test_what_is_typed_while_it_loads_stays_with_focus_and_cursor(
     opened: Any, context: Any
 ) -> None:

@@ -132,6 +132,7 @@ def test_the_page_shows_what_python_computes_before_and_after(opened: Any, encod
     check_means(table(page), encoder, TEXT)
 
 
+@pytest.mark.slow
 def test_a_model_without_an_answer_is_not_asked_for_one(
     context: Any, opened: Any, encoder: Path, decoder: Path
 ) -> None:
@@ -296,6 +297,7 @@ def part_of(page: Any) -> tuple[str, float]:
     return told, float(weight[1].replace("−", "-"))
 
 
+@pytest.mark.slow
 def test_a_long_text_is_shown_whole_in_squares_and_in_part_exactly(
     opened: Any, tmp_path: Path
 ) -> None:

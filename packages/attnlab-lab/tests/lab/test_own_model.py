@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import attnlab
@@ -35,6 +36,7 @@ def test_another_task_and_size_are_trained_at_once_and_kept_in_the_link(open_lab
     assert page.locator("canvas.heatmap").count() == 3
 
 
+@pytest.mark.slow
 def test_a_seed_that_is_none_is_not_taken(open_lab: Open) -> None:
     page = rested(open_lab("#at=1"))
     for seed in ("0", "x", ""):
@@ -98,6 +100,7 @@ def test_a_model_that_the_page_saved_answers_the_same_in_torch_and_opens_again(
     assert again.locator("#notice").inner_text().startswith(told)
 
 
+@pytest.mark.slow
 def test_a_folder_of_a_run_is_dropped_and_opens_in_the_bench(open_lab: Open, sorter: Path) -> None:
     page = open_lab("#room=design")
     page.evaluate(DROP, [[path.name, list(path.read_bytes())] for path in files(sorter)])

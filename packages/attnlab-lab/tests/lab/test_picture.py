@@ -81,6 +81,7 @@ def test_an_svg_shows_every_weight_and_every_cut(open_lab: Open, tmp_path: Path)
     assert carried_in(path)["attnlab"] == 1
 
 
+@pytest.mark.slow
 def test_what_is_no_picture_of_a_page_is_refused_in_one_sentence(open_lab: Open, tmp_path: Path):
     page = rested(open_lab("#room=play&at=1"))
     before = page.evaluate("location.hash")

@@ -118,6 +118,7 @@ def test_a_click_while_it_trains_pauses_and_going_on_ends_the_training(open_lab:
     assert all(dots(page).values())
 
 
+@pytest.mark.slow
 def test_each_head_knocked_out_says_how_many_inputs_stay_right(open_lab: Open) -> None:
     page = trained(open_lab(f"#{LEARNED}"))
     press(page, "Knock out each head")
@@ -167,7 +168,7 @@ def test_an_input_that_is_typed_is_answered_and_a_wrong_one_explained(open_lab: 
             "&edits=f0.0.cab,s0.1.3.2.-3,m0.1.100000110000111000101100101110101111",
             "#v=1&room=bench&seed=2&in=bab&letters=2&heads=3&edits=u0.2&at=60",
         ],
-        2,
+        1,
     ),
 )
 def test_a_link_brings_back_all_that_was_seen(open_lab: Open, server: str, link: str) -> None:
@@ -358,6 +359,7 @@ def test_the_switch_of_a_head_goes_round_by_key(open_lab: Open) -> None:
     assert page.locator(".map .badge").inner_text() == "knocked out"
 
 
+@pytest.mark.slow
 def test_before_after_and_difference_are_three_pictures(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}&room=bench&edits=c0.0.5.0"))
     pictures, readings = [], []
@@ -450,6 +452,7 @@ def test_a_room_is_accessible_legible_and_never_scrolls_sideways(open_lab: Open,
     check_look(rested(page) if AT in link else settled(page))
 
 
+@pytest.mark.slow
 def test_the_page_works_without_a_network(open_lab: Open, browser: Any, server: str) -> None:
     page = open_lab(f"#{AT}", base=server)
     page.context.set_offline(True)
@@ -576,6 +579,7 @@ def test_the_link_is_copied(open_lab: Open, server: str) -> None:
     assert "edits=c0.0.3.1" in page.url
 
 
+@pytest.mark.slow
 def test_a_room_that_is_clicked_is_entered_whatever_the_page_writes_meanwhile(
     open_lab: Open,
 ) -> None:

@@ -306,6 +306,7 @@ def test_seeds_are_sorted_and_filtered_and_a_link_brings_it_back(
     again.get_by_text("There is no population gone in this folder.").wait_for()
 
 
+@pytest.mark.slow
 def test_it_works_by_keyboard(opened: Any) -> None:
     page = opened(member="0")
 

@@ -260,6 +260,7 @@ def wrong_weight(told: dict[str, Any]) -> None:
 FAULTS = [turned_selector, of_another_example, heads_of_another_line, wrong_weight]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", sampled(FAULTS, 1))
 def test_a_wrong_number_is_caught(context: Any, opened: Any, fault: Any) -> None:
     page = context.new_page()

@@ -62,6 +62,7 @@ def test_a_puzzle_is_solved_by_our_solution_and_not_before(open_lab: Open, name:
         assert told(page).startswith(reason)
 
 
+@pytest.mark.slow
 def test_another_model_ends_the_puzzle_and_a_wrong_name_is_told(open_lab: Open) -> None:
     page = trained(open_lab("#room=bench"))
     page.get_by_role("button", name="3 One victim").click()

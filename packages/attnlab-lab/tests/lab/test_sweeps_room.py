@@ -186,6 +186,7 @@ def test_it_fits_any_width_and_an_impossible_cell_says_why(opened: Any) -> None:
     check_look(opened())
 
 
+@pytest.mark.slow
 def test_a_name_with_markup_is_text(opened: Any) -> None:
     page = opened()
     page.locator("#choice-sweep").select_option(NASTY)

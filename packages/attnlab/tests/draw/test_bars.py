@@ -69,6 +69,7 @@ def open_bars(open_page: Open, groups: list[str], values: list[float], **options
     )
 
 
+@pytest.mark.slow
 def test_negative_bars_hang_from_zero(open_page):
     page = open_bars(open_page, ["a", "b"], [1.0, -2.0])
     up, down = boxes(page, "rect.pillar")

@@ -107,6 +107,7 @@ def test_points_that_a_logarithmic_axis_cannot_show_are_counted(open_page):
     assert page.locator("circle.point").count() == 2
 
 
+@pytest.mark.slow
 def test_points_have_whiskers_and_are_joined_by_nothing(open_page):
     page = open_series(open_page, {**SERIES, "style": "points"}, x_log=True)
     chart = page.locator(".chart")

@@ -83,6 +83,7 @@ def test_cells_are_read_by_keyboard_with_one_stop_of_the_tab_key(open_page):
     assert page.locator(".map-reading").nth(1).inner_text() == "‘first’, ‘d0’: −2"
 
 
+@pytest.mark.slow
 def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page):
     names = [str(100 + i) for i in range(60)]
     wide = {"rows": [[0.5] * 60], "row_labels": ["row"], "column_labels": names}
@@ -116,6 +117,7 @@ def test_numbers_on_both_colours_are_legible_at_every_shade(open_page, scheme):
     assert min(each["ratio"] for each in found) >= 4.5, found
 
 
+@pytest.mark.slow
 def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page):
     names = [str(i) for i in range(200)]
     rows = [[(i * j % 200) / 200 for j in range(200)] for i in range(200)]
@@ -125,6 +127,7 @@ def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page):
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "columns"), [(360, 4), (360, 9), (1280, 12)])
 def test_a_number_never_runs_out_of_its_cell(open_page, width, columns):
     names = [str(index) for index in range(columns)]

@@ -182,6 +182,7 @@ def test_text_of_every_kind_stands_out_from_its_ground_in_both_themes(open_page)
     assert page.evaluate(ground) == GROUNDS["dark"]
 
 
+@pytest.mark.slow
 def test_page_prints_all_of_a_long_list_in_light_colours(open_page):
     document = make_document(num_steps=10)
     document["sections"][2]["items"] *= 4
@@ -235,6 +236,7 @@ def test_a_list_of_contents_leads_to_every_section(open_page):
     assert not page.locator(".contents").is_visible()
 
 
+@pytest.mark.slow
 def test_columns_of_numbers_are_figures_with_thousands_apart(open_page):
     columns = ["part", "size", "error", "as worded", "next"]
     cells = [
@@ -338,6 +340,7 @@ def test_accessibility_checks_find_nothing_in_any_kind_of_section_and_each_says_
     assert page.locator(".text-section .look").count() == 0
 
 
+@pytest.mark.slow
 def test_a_wide_table_scrolls_in_its_box_and_breaks_no_word(open_page):
     columns = ["split", "model", "accuracy", "interval", "lowest to highest", "parameters", "gain"]
     row = [

@@ -64,6 +64,7 @@ def test_arrow_keys_step_and_change_the_pictured_weights_but_not_in_a_text_field
     assert said(page).startswith("Step 1 of 3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("motion", ["no-preference", "reduce"])
 def test_playing_walks_to_the_last_step_and_stops_without_motion_where_asked(open_page, motion):
     page = open_page(make_document(num_steps=10), reduced_motion=motion)
@@ -173,6 +174,7 @@ def test_cells_of_a_map_are_read_by_keyboard_and_their_row_is_its_step(open_page
     assert page.evaluate("document.activeElement.matches('canvas.heatmap')")
 
 
+@pytest.mark.slow
 def test_heads_of_an_encoder_and_a_decoder_say_whose_they_are(open_page):
     document = make_cross_document()
     heads = document["sections"][0]["traces"][0]["attention"]
@@ -206,6 +208,7 @@ def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page):
     assert "n/a" in [each["text"] for each in numbers(page)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", sampled(["dark", "light"], 1))
 def test_numbers_are_legible_on_every_shade_also_in_rows_to_come(open_page, scheme):
     shades = [[i / 20] for i in range(21)]

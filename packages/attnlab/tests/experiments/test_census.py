@@ -17,6 +17,7 @@ from attnlab.look.corpus import Corpus
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.seeds import isolated
 from tests.pretrained.speaking import saved
+from tests.sampling import sampled
 
 pytest.importorskip("transformers")
 
@@ -147,7 +148,10 @@ def test_effects_need_texts_and_a_share_has_none(folders, corpus):
         census(model, ["the cat sat", "the cat sat"])
 
 
-@pytest.mark.parametrize("where", [Where(), Where("local", 2), Where("slurm", address="here")])
+ENGINES = [Where(), Where("slurm", address="here"), Where("local", 2)]
+
+
+@pytest.mark.parametrize("where", sampled(ENGINES, 2))  # workers: test_sweeps
 def test_shares_on_any_engine_give_the_same_table(where, folders, corpus, tmp_path, monkeypatch):
     if where.kind == "slurm":
         pytest.importorskip("submitit", reason="jobs need it; pip install 'attnlab[slurm]'")

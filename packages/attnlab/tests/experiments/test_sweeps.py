@@ -466,7 +466,10 @@ def test_a_sweep_on_a_cluster_gives_the_numbers_of_this_process(stand_in_for_ray
     [
         ([1, 3], "one:1", "1 of 2 populations could not be trained: Ray .* the worker died"),
         ([1, 4], "one:1", "the connection to the Ray cluster at one:1 was lost"),
-        ([1, 2], "refusing:1", "could not be used: ConnectionError: no such cluster"),
+        pytest.param(
+            *([1, 2], "refusing:1", "could not be used: ConnectionError: no such cluster"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_a_cluster_loses_is_told(stand_in_for_ray, ranks, address, sentence):

@@ -146,6 +146,7 @@ def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view)
     assert reading(page) != edge
 
 
+@pytest.mark.slow
 def test_two_fingers_zoom(open_view):
     page = open_view([make_pattern(queries=64)], has_touch=True)
     left, top, cell = corner(page)
@@ -160,6 +161,7 @@ def test_two_fingers_zoom(open_view):
     assert not re.search("Query 0 .* key 0 ", reading(page))
 
 
+@pytest.mark.slow
 def test_the_keyboard_reads_a_zoomed_map_cell_by_cell(open_view):
     patterns = [make_pattern(queries=64)]
     page = open_view(patterns)
@@ -249,6 +251,7 @@ def test_a_pooled_page_says_so_and_reads_means_and_largest(open_view):
     assert abs(most - float(square.max())) <= bound_too + 0.0006 * most
 
 
+@pytest.mark.slow
 def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view):
     names = ["\u202eabc", "\u2028", "\u00a0", "\u0000", "👩\u200d👧", "a\u00a0b"]
     page = open_view([make_pattern(heads=1, queries=6, tokens=names)])
@@ -258,6 +261,7 @@ def test_letters_that_show_nothing_or_turn_others_around_are_named(open_view):
     )
 
 
+@pytest.mark.slow
 def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view):
     page = open_view(make_layers())
     legend, heads = page.locator(".legend-line"), page.locator(".overview-part")
