@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,14 +99,7 @@ def list_(*, exercises: Own = None, as_json: AsJson = False) -> int:
     if as_json:
         print_rows(columns, listed)
         return 0
-    rows: list[list[str | Text]] = []
-    before = ""
-    for chapter, name, *columns_of_exercise in listed:
-        if chapter != before:
-            rows.append([Text(chapter, "bold"), *[""] * (len(columns) - 2)])
-        before = chapter
-        rows.append([f"  {name}", *map(str, columns_of_exercise)])
-    show_table(columns[1:], rows, unbroken=(0,))
+    _show_by_chapter(columns[1:], listed)
     say("begin one: attnlab course start attention", is_quiet=True)
     return 0
 
@@ -199,10 +194,12 @@ def hint(name: str, /, *, where: Where = HERE) -> int:
     workspace, exercise = where.workspace(), where.exercise(name)
     hints, state = exercise.parts.hints, _state(workspace, name)
     if state.mistake:
-        for line in mistake_lines(exercise, state.mistake):
+        lines = mistake_lines(exercise, state.mistake)
+        for line in lines:
             say(line)
         workspace.record("hint", exercise=name, mistake=state.mistake)
-        return 0
+        if len(lines) > 1:
+            return 0
     seen = state.hints
     number = min(seen + 1, len(hints))
     for place, words in enumerate(hints[:number], 1):
@@ -257,7 +254,7 @@ def show_progress(*, where: Where = HERE, as_json: AsJson = False) -> int:
 
     states = where.workspace().states()
     rows = []
-    names: dict[str, list[str]] = {"solved": [], "begun": [], "not begun": []}
+    names: dict[str, list[str]] = {"solved": [], "begun": [], "started": [], "not begun": []}
     for name, (chapter, _) in where.known().items():
         state, words = states.get(name, NEW), _state_words(states.get(name))
         names.setdefault(words, []).append(name)
@@ -266,13 +263,11 @@ def show_progress(*, where: Where = HERE, as_json: AsJson = False) -> int:
     if as_json:
         print_rows(columns, rows)
         return 0
-    shown = []
-    for _, name, words, tries, hints in rows:
-        shown.append([name, words, f"{tries or ''}", f"{hints or ''}"])
-    show_table(columns[1:], shown, unbroken=(0,))
+    _show_by_chapter(columns[1:], rows)
     say(f"{len(names['solved'])} of {len(rows)} solved")
-    if names["begun"]:
-        say(f"next: attnlab course check {names['begun'][0]}", is_quiet=True)
+    open_names = names["begun"] + names["started"]
+    if open_names:
+        say(f"next: attnlab course check {open_names[0]}", is_quiet=True)
     elif names["not begun"]:
         say(f"next: attnlab course start {names['not begun'][0]}", is_quiet=True)
     return 0
@@ -313,6 +308,16 @@ def submit(student: str, /, *, where: Where = HERE, out: Path | None = None) -> 
 
 
 course.command(verify)
+
+
+def _show_by_chapter(columns: Sequence[str], rows: Sequence[tuple[object, ...]]) -> None:
+    """Print rows of a chapter, an exercise and more as a table with a line for each chapter."""
+    shown: list[list[str | Text]] = []
+    for chapter, of_chapter in groupby(rows, itemgetter(0)):
+        shown.append([Text(str(chapter), "bold"), *[""] * (len(columns) - 1)])
+        for _, name, *others in of_chapter:
+            shown.append([f"  {name}", *(str(other or "") for other in others)])
+    show_table(columns, shown, unbroken=(0,))
 
 
 def _status(outcomes: "Sequence[Outcome]", *, as_json: bool) -> int:
@@ -404,4 +409,4 @@ def _state_words(state: "State | None") -> str:
         return "solved"
     if state.passed:
         return f"passes so far; {state.waiting} not run yet"
-    return "begun"
+    return "begun" if state.tries or state.hints else "started"

@@ -25,7 +25,9 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
     total = len(outcome.checks)
     waiting = [f"  {waiting_words(outcome.waiting)}"] if outcome.waiting else []
     if outcome.is_blank:
-        words = f"{total} {plural(total, 'check')} will look at it"
+        words = (
+            f"{total} {plural(total, 'check')} will look at it" if total else "a person reads it"
+        )
         return [f"{name}: nothing is written yet; {words}", *waiting]
     lines = [f"{name}: {passed_words(result.failure for result in outcome.checks)}"]
     width = max((len(result.check.name) for result in outcome.checks), default=0)

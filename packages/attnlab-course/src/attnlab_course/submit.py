@@ -7,7 +7,7 @@ import json
 import unicodedata
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnlab import __version__
@@ -71,7 +71,9 @@ def check_program(
     if exercise.parts.kind == "text":
         return check_text(exercise, source)
     questions = draw_questions(exercise, seed, graded=not holds_back(exercise))
-    return judge(questions, ask(exercise.with_given(source), path, questions.encoded))
+    outcome = judge(questions, ask(exercise.with_given(source), path, questions.encoded))
+    is_blank = outcome.is_blank or is_untouched(exercise, source)
+    return replace(outcome, is_blank=is_blank)
 
 
 def check_text(exercise: CourseExercise, source: str) -> Outcome:

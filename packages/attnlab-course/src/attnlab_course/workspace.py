@@ -163,7 +163,9 @@ class Workspace:
         yield from read_events(self._lines())
 
     def record_check(self, exercise: CourseExercise, source: str, outcome: Outcome) -> None:
-        """Append the result of a check."""
+        """Append the result of a check, unless nothing is written yet."""
+        if outcome.is_blank:
+            return
         self.record(
             "check",
             exercise=exercise.name,

@@ -17,8 +17,8 @@ export function wordOutput(values, digits = 5) {
 export const DESIGN = {
   heading: {
     title: "Design a head by hand",
-    subtitle: "These are all the weights of one attention head. Change a number: every input there is is checked. "
-      + "How much can you take away before one breaks?",
+    subtitle: "These are all the weights of one attention head, and some are not set yet. Change a number: every input "
+      + "there is is checked.",
   },
   rules: { identity: "Identity", copy_first: "Copy the first", unique: "Unique or not" },
   law: (rule) => `The task: ${LAWS[rule]}.`,

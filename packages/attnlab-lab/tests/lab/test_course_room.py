@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from attnlab.cli import main
@@ -192,6 +193,64 @@ def test_hints_come_one_by_one_and_stay(opened: Any) -> None:
     assert page.locator(".hints li").all_inner_texts() == list(hints[:2])
     again = opened(exercise="causal_mask")
     assert again.locator(".hints li").count() == 2
+
+
+MULTIPLIED = WRONG.replace('scores.masked_fill(~mask, float("-inf"))', "scores * mask").replace(
+    "transpose(-2, -1)", "transpose(-2, -1) / query.shape[-1] ** 0.5"
+)
+
+
+def test_a_hint_is_first_about_the_mistake_that_was_found(opened: Any) -> None:
+    page = opened()
+    told = check(page, MULTIPLIED)
+    assert "Masked scores are set to 0" in told
+    assert "3 of 8 checks pass, 4 more but for the same mistake." in told
+    assert page.locator(".criteria .mark", has_text="–").count() == 4
+    assert page.locator(".criteria .mark.refused").count() == 1
+    press(page, "A hint on this mistake")
+    page.locator(".mistake-hint pre").wait_for()
+    assert page.locator(".mistake-hint pre").inner_text().strip() == "scores = scores * mask"
+    assert page.get_by_role("button", name="A hint on this mistake").count() == 0
+    check(page)
+    assert page.locator(".mistake-hint pre").count() == 0
+
+
+def test_the_solution_is_shown_and_noted_and_the_answers_are_handed_in(
+    opened: Any, home: Path
+) -> None:
+    page = opened()
+    ours = page.locator(".ours")
+    check(page, WRONG)
+    assert "Give up" in ours.inner_text()
+    check(page, solution_text(find_exercise("attention").source))
+    assert "Compare" in ours.inner_text()
+    ours.locator("summary").click()
+    ours.get_by_role("button", name="Show it").click()
+    assert "masked_fill(~mask, -math.inf)" in ours.locator("pre").inner_text()
+    events = [event["event"] for event in Workspace(home / "course").events()]
+    assert events[-1] == "solution"
+    page.locator(".hand-in summary").click()
+    page.locator("#student").fill("José García")
+    page.get_by_role("button", name="Write the file").click()
+    page.locator(".hand-in", has_text="José-García.zip holds").wait_for()
+    assert (home / "José-García.zip").is_file()
+
+
+def test_what_is_banned_is_told_beside_the_verdict(opened: Any) -> None:
+    own = "import torch\ndef softmax(x, dim=-1):\n    return torch.softmax(x, dim).nan_to_num(0)\n"
+    told = check(opened(exercise="softmax"), own)
+    assert "It uses softmax, which this exercise does not allow" in told
+    assert "not allow" not in check(opened(), WRONG)
+
+
+def test_the_tables_are_those_where_two_answers_differ_most() -> None:
+    expected = np.zeros((2, 3, 2, 2))
+    got = expected.copy()
+    got[0, 1, 0, 0], got[1, 2, 1, 1] = 1.0, 5.0
+    right, yours, place = course_answers._differing([expected], [got], 1e-6)
+    assert (place, yours.max(), right.max()) == ("1, 2, :, :", 5.0, 0.0)
+    assert course_answers._differing(expected[0, 0], got[0, 1], 1e-6)[2] == ""
+    assert course_answers._differing(expected, expected, 1e-6) is None
 
 
 BROKEN = {

@@ -213,6 +213,15 @@ def test_the_page_says_of_a_head_what_python_proves(open_lab: Open) -> None:
     assert rights(page) == 120
 
 
+def test_a_task_opens_on_no_solution_of_an_exercise(open_lab: Open) -> None:
+    page = open_lab("#v=1&room=design")
+    for task in ("Identity", "Copy the first", "Unique or not"):
+        page.get_by_role("button", name=task, exact=True).click()
+        assert not python_of(page).holds
+        page.get_by_role("button", name="A design that works").click()
+        assert python_of(page).holds
+
+
 def test_all_by_keyboard_and_the_link_brings_it_back(open_lab: Open) -> None:
     page = open_lab(link_of("unique"))
     cell = page.get_by_label("Km, A, 1", exact=True)

@@ -174,6 +174,16 @@ def test_from_an_empty_folder_to_a_run_on_the_bench(context: Any, runs_lab: Lab)
     check_domain(settled(again), folder, CutEdge(layer=0, head=0, query=3, key=1))
 
 
+def test_start_is_in_sight_however_long_the_form_is(opened: Any) -> None:
+    page = opened()
+    page.set_viewport_size({"width": 1280, "height": 600})
+    button = page.get_by_role("button", name="Start", exact=True)
+    in_sight = "node => node.getBoundingClientRect().bottom <= innerHeight"
+    assert button.evaluate(in_sight)
+    button.evaluate("node => node.closest('.bar').style.setProperty('position', 'static')")
+    assert not button.evaluate(in_sight)
+
+
 def test_the_form_says_what_the_command_line_says(
     opened: Any, runs_lab: Lab, capsys: Any, monkeypatch: Any
 ) -> None:

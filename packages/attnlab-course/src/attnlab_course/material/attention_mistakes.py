@@ -142,8 +142,8 @@ def root_mistakes(
             "scaled by the number of queries",
             old,
             f"/ {root}({queries})",
-            "The scores are divided by the root of another number, such as that of the queries or "
-            "keys. They grow with the number of products that are summed in each: the width.",
+            "The scores are divided by the root of another number, such as the number of queries or "
+            "of keys. They grow with the number of products that are summed in each: the width.",
             tuple(f"/ {root}({other})" for other in others),
         ),
     )

@@ -6,7 +6,7 @@ import { DESIGN } from "../words_design.js";
 
 export const MATRICES = ["Km", "Qm", "Vm", "pos"];
 export const MOST_GAIN = 1000;
-export const STARTS = ["worked", "half", "empty"];
+export const STARTS = ["half", "empty", "worked"];
 export const CRITERIA = ["0.001", "0.01", "0.1", "nearest"];
 const UNFINISHED = { identity: [2], copy_first: [5, 6], unique: [4, 5, 6, 7] }; // rows of Qm that half a design lacks
 

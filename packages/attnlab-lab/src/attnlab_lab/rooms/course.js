@@ -3,7 +3,7 @@
 import { make, makeButton, setVariable, wordNumber } from "attnlab/draw/report/elements.js";
 import { COURSE_WORDS } from "../words_course.js";
 import { CODE_INDENT, makeCodeField } from "../parts/code_field.js";
-import { makeNotice, makeSetting } from "../parts/controls.js";
+import { makeNotice, makeSetting, makeTyped } from "../parts/controls.js";
 import { readChoices, writeChoices } from "../parts/link.js";
 import { makeAsker } from "../parts/server.js";
 
@@ -23,6 +23,12 @@ export function makeCourse(_session, page) {
   const check = makeButton(COURSE_WORDS.check, ask, { class: "primary", "aria-keyshortcuts": "Control+Enter" });
   const hint = makeButton("", nextHint);
   const hints = make("ol", { class: "hints" });
+  const ofMistake = make("div", { class: "mistake-hint" });
+  const ours = make("details", { class: "ours" });
+  const student = makeTyped("student", { autocomplete: "name" });
+  const handed = make("p", { class: "note", "aria-live": "polite" });
+  const handIn = make("details", { class: "hand-in", hidden: true }, make("summary", {}, COURSE_WORDS.handIn),
+    makeSetting(COURSE_WORDS.student, student), make("div", { class: "bar" }, makeButton(COURSE_WORDS.write, submit)), handed);
   const notice = makeNotice();
   const server = makeAsker(notice);
   const file = make("p", { class: "note" });
@@ -32,9 +38,9 @@ export function makeCourse(_session, page) {
   const exercise = make("div", { class: "course-columns", hidden: true },
     make("section", {}, facts, statement),
     make("section", { class: "answer-part" }, answer.root,
-      make("div", { class: "bar" }, check, hint), hints, feedback, file));
+      make("div", { class: "bar" }, check, hint), hints, ofMistake, feedback, ours, file));
   const root = make("div", { class: "room course-room" },
-    make("div", { class: "told-line" }, page.status, notice.root), loading, chooser, exercise);
+    make("div", { class: "told-line" }, page.status, notice.root), loading, chooser, exercise, handIn);
 
   choose.addEventListener("change", () => take(choose.value));
 
@@ -65,14 +71,15 @@ export function makeCourse(_session, page) {
     fillChoices();
     const shown = await tell("open", "/api/course/open", { exercise: state.exercise, page: COURSE_PAGE });
     if (!shown) return;
-    exercise.hidden = false;
-    Object.assign(state, { shown, saved: shown.code });
+    exercise.hidden = handIn.hidden = false;
+    Object.assign(state, { shown, saved: shown.code, hasMistake: shown.has_mistake });
     answer.code = state.drafts[state.exercise] ?? shown.code;
     facts.textContent = COURSE_WORDS.facts(shown);
     statement.replaceChildren(...shown.statement.map(buildText), ...pictureOfExercise(shown));
     file.textContent = COURSE_WORDS.file(shown.file);
     feedback.replaceChildren();
     showHints(shown);
+    offerSolution(shown.state);
   }
 
   function allExercises() {
@@ -82,7 +89,7 @@ export function makeCourse(_session, page) {
   function fillChoices() {
     const { chapters } = state.course;
     const all = allExercises();
-    choose.replaceChildren(...chapters.map(({ title, exercises }) => make("optgroup", { label: title },
+    choose.replaceChildren(...chapters.map(({ title, exercises }) => make("optgroup", { label: COURSE_WORDS.chapter(title, exercises) },
       ...exercises.map((each) => make("option", { value: each.name, selected: each.name === state.exercise }, COURSE_WORDS.option(each))))));
     choose.value = state.exercise;
     solved.textContent = COURSE_WORDS.solved(all.filter((each) => each.state === "solved").length, all.length);
@@ -102,6 +109,10 @@ export function makeCourse(_session, page) {
     answer.mark(lineNamed(told));
     allExercises().find((each) => each.name === name).state = told.state;
     fillChoices();
+    Object.assign(state, { hasMistake: Boolean(told.mistake) });
+    labelHint();
+    ofMistake.replaceChildren();
+    offerSolution(told.state);
     const [verdict, ...rest] = verdictOfAnswer(told, state.shown);
     const isDone = told.passed || state.shown.rubric.length > 0;
     const first = make("div", { class: "bar" }, verdict, ...(isDone ? [wayOn()] : []));
@@ -123,13 +134,40 @@ export function makeCourse(_session, page) {
 
   async function nextHint() {
     const told = await tell("open", "/api/course/hint", { exercise: state.exercise, page: COURSE_PAGE });
-    if (told) showHints(told);
+    if (!told) return;
+    state.hasMistake = false; // its hint was that of the mistake, or there is none
+    showHints(told);
   }
 
-  function showHints({ hint: seen, all_hints: all }) {
+  function showHints({ hint: seen, all_hints: all, mistake = [] }) {
+    Object.assign(state, { seen: seen.length, all });
     hints.replaceChildren(...seen.map((words) => make("li", {}, ...wordsWithCode(words))));
-    hint.textContent = COURSE_WORDS.hint(seen.length, all);
-    hint.disabled = seen.length === all;
+    const [says, ...lines] = mistake;
+    ofMistake.replaceChildren(...(says ? [make("p", {}, ...wordsWithCode(says))] : []), ...(lines.length ? [programText(lines.join("\n"))] : []));
+    labelHint();
+  }
+
+  function labelHint() {
+    hint.textContent = state.hasMistake ? COURSE_WORDS.mistakeHint : COURSE_WORDS.hint(state.seen, state.all);
+    hint.disabled = state.seen === state.all && !state.hasMistake;
+  }
+
+  // Ours is to compare with once an answer passes; before that, to see it is to give up, which the log says.
+  function offerSolution(progress) {
+    const isSolved = progress === "solved";
+    const show = makeButton(COURSE_WORDS.show, async () => {
+      const told = await tell("open", "/api/course/solution", { exercise: state.exercise, page: COURSE_PAGE });
+      if (told) ours.replaceChildren(ours.firstChild, programText(told.solution));
+    });
+    ours.hidden = state.shown.rubric.length > 0;
+    ours.open = false;
+    ours.replaceChildren(make("summary", {}, isSolved ? COURSE_WORDS.compare : COURSE_WORDS.giveUp),
+      ...(isSolved ? [] : [make("p", { class: "note" }, COURSE_WORDS.isNoted)]), make("div", { class: "bar" }, show));
+  }
+
+  async function submit() {
+    const told = await tell("submit", "/api/course/submit", { student: student.value, page: COURSE_PAGE });
+    handed.textContent = told ? COURSE_WORDS.handed(told) : "";
   }
 
   open();
@@ -155,9 +193,9 @@ function verdictOfAnswer(told, { rubric }) {
   if (told.is_blank) return [make("p", { class: "verdict" }, COURSE_WORDS.unwritten)];
   if (told.broken) return [make("p", { class: "verdict refused", role: "alert" }, COURSE_WORDS.broken(told.broken))];
   if (rubric.length) return [make("p", { class: "verdict" }, COURSE_WORDS.text), make("ul", {}, ...rubric.map((each) => make("li", {}, each)))];
-  const passed = told.checks.filter((each) => each.passed).length;
   return [
-    make("p", { class: told.passed ? "verdict held" : "verdict" }, COURSE_WORDS.passes(passed, told.checks.length, told.waiting)),
+    make("p", { class: told.passed ? "verdict held" : "verdict" }, COURSE_WORDS.passes(told)),
+    ...(told.banned ? [make("p", { class: "banned" }, COURSE_WORDS.banned(told.banned))] : []),
     ...(told.mistake ? [knownMistake(told.mistake)] : []),
     make("ul", { class: "criteria" }, ...told.checks.map(criterionOf)),
     ...(told.failure ? [failedCase(told.failure)] : []),
@@ -168,21 +206,26 @@ function knownMistake(words) {
   return make("div", { class: "known-mistake" }, make("h3", {}, COURSE_WORDS.mistake), make("p", {}, ...wordsWithCode(words)));
 }
 
-function criterionOf({ name, words, passed }) {
-  const mark = make("span", { class: passed ? "mark held" : "mark refused" }, passed ? "✓" : "✗");
-  const spoken = make("span", { class: "unseen" }, passed ? COURSE_WORDS.passed : COURSE_WORDS.failed);
+function criterionOf({ name, words, passed, open }) {
+  const [look, sign, word] = passed ? ["held", "✓", COURSE_WORDS.passed] : open ? ["", "–", COURSE_WORDS.open] : ["refused", "✗", COURSE_WORDS.failed];
+  const mark = make("span", { class: `mark ${look}` }, sign);
+  const spoken = make("span", { class: "unseen" }, word);
   return make("li", {}, mark, spoken, " ", make("strong", {}, name), " ", ...wordsWithCode(words));
 }
 
 function failedCase({ call, arguments: given, words, printed, maps }) {
   return make("div", { class: "failed-case" }, make("h3", {}, COURSE_WORDS.smallest),
     make("pre", { tabindex: 0, "aria-label": COURSE_WORDS.smallest }, make("code", {}, [call, ...given.map((line) => CODE_INDENT + line), words, ...(printed ? [COURSE_WORDS.printed, printed] : [])].join("\n"))),
+    ...(maps?.place ? [make("p", { class: "note" }, COURSE_WORDS.place(maps.place))] : []),
     ...(maps ? [make("div", { class: "beside" }, ...besides(maps))] : []));
 }
 
+function programText(text) {
+  return make("pre", { tabindex: 0 }, make("code", {}, text));
+}
+
 // Expected, yours and the difference, as tables whose shades are of one scale.
-function besides({ expected, yours }) {
-  const difference = expected.map((row, i) => row.map((value, j) => yours[i][j] - value));
+function besides({ expected, yours, difference }) {
   const most = Math.max(1e-12, ...[expected, yours, difference].flat(2).map(Math.abs));
   const all = [[COURSE_WORDS.expected, expected], [COURSE_WORDS.yours, yours], [COURSE_WORDS.difference, difference]];
   return all.map(([title, rows]) => shadedTable(title, rows, most));

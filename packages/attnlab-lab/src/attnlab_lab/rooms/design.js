@@ -15,6 +15,7 @@ import { PUZZLES } from "../puzzles.js";
 import { DESIGN, wordOutput } from "../words_design.js";
 
 const MOST_PAST = 200;
+const FIRST_DESIGN = "identity~half"; // the design that works is the answer to an exercise of the course
 
 export function makeDesign({ lab }, page) {
   const state = { problem: null, head: null, input: null, seed: 1, found: null, past: [], future: [], stroke: null };
@@ -29,7 +30,7 @@ export function makeDesign({ lab }, page) {
   });
 
   // What is chosen: a task or a puzzle, what to begin with, what counts as right.
-  const rules = makePicker(DESIGN.tasks, VECTOR_RULES, (name) => begin(name, "worked"));
+  const rules = makePicker(DESIGN.tasks, VECTOR_RULES, (name) => begin(name, "half"));
   const puzzles = makePicker(DESIGN.puzzles, PUZZLES.map(({ name }) => name), (name) => begin(name, "worked"));
   const starts = makePicker(DESIGN.starts, STARTS, (start) => begin(state.problem.name, start));
   const criterion = make("select", { id: "criterion" });
@@ -193,10 +194,10 @@ export function makeDesign({ lab }, page) {
   function follow({ head }) {
     if (state.problem && head === writeDesign(state.problem, state)) return;
     try {
-      Object.assign(state, readDesign(head || "identity"), { past: [], future: [], stroke: null });
+      Object.assign(state, readDesign(head || FIRST_DESIGN), { past: [], future: [], stroke: null });
     } catch (error) {
       page.notice(error.message);
-      Object.assign(state, readDesign("identity"));
+      Object.assign(state, readDesign(FIRST_DESIGN));
     }
     update();
   }

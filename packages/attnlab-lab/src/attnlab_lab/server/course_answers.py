@@ -17,12 +17,19 @@ from torch import Tensor
 
 from attnlab.errors import WrongUsage, present
 from attnlab_course.catalog import CHAPTERS, find_exercise
-from attnlab_course.cells import Cell, split_cells, starter_cells, starter_program
+from attnlab_course.cells import (
+    Cell,
+    shown_solution,
+    split_cells,
+    starter_cells,
+    starter_program,
+)
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.feedback import call_lines, check_words, shown_failure
-from attnlab_course.judge import CheckResult, Outcome
+from attnlab_course.feedback import call_lines, check_words, mistake_lines, shown_failure
+from attnlab_course.grading.bans import ban_words
+from attnlab_course.judge import CheckResult, Outcome, passed_words
 from attnlab_course.sandbox.worker import Worker
-from attnlab_course.submit import check_program
+from attnlab_course.submit import check_program, file_label, hand_in
 from attnlab_course.workspace import State, Workspace, draw_picture
 
 _MOST_CELLS = 16  # rows and columns of a map
@@ -60,6 +67,7 @@ def _open(folder: str, name: str) -> dict[str, object]:
         "picture": _picture(name),
         "code": _code(source),
         "hint": list(exercise.parts.hints[: state.hints]),
+        "has_mistake": bool(state.mistake),
         "all_hints": len(exercise.parts.hints),
         "rubric": list(exercise.parts.rubric),
         "file": str(workspace.folder / f"{name}.py"),
@@ -77,16 +85,41 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
     # Without the texts, so that a line that an error names is a line of what was typed.
     outcome = check_program(exercise, code, f"{name}.py", _worker().ask)
     workspace.record_check(exercise, source, outcome)
-    return {**_told(exercise, outcome), "state": _state(workspace.states().get(name))}
+    told = _told(exercise, outcome)
+    told["banned"] = ban_words(exercise, code)
+    return {**told, "state": _state(workspace.states().get(name))}
 
 
 def _hint(folder: str, name: str) -> dict[str, object]:
-    """Return the next hint, and those before it."""
+    """Return the next hint, and those before it; first that of the mistake that was found."""
     exercise, workspace = find_exercise(name), Workspace(Path(folder))
-    hints = exercise.parts.hints
-    number = min(workspace.states().get(name, State()).hints + 1, len(hints))
+    hints, state = exercise.parts.hints, workspace.states().get(name, State())
+    if state.mistake:
+        workspace.record("hint", exercise=name, mistake=state.mistake)
+        lines = mistake_lines(exercise, state.mistake)[1:]  # the check has said what it is
+        if lines:
+            return {"hint": list(hints[: state.hints]), "all_hints": len(hints), "mistake": lines}
+    number = min(state.hints + 1, len(hints))
     workspace.record("hint", exercise=name, number=number)
     return {"hint": list(hints[:number]), "all_hints": len(hints)}
+
+
+def _solution(folder: str, name: str) -> dict[str, object]:
+    """Return the solution of an exercise, and note that it was shown."""
+    Workspace(Path(folder)).record("solution", exercise=name)
+    return {"solution": shown_solution(find_exercise(name).source).strip()}
+
+
+def _submit(folder: str, student: str) -> dict[str, object]:
+    """Write the file to hand in beside the folder."""
+    known = {name: find_exercise(name) for names in CHAPTERS.values() for name in names}
+    path = Path(f"{file_label(student) or 'answers'}.zip")
+    handed = hand_in(Workspace(Path(folder)), known, student, path, _worker().ask)
+    return {
+        "file": str(path.resolve()),
+        "exercises": list(handed.exercises),
+        "left_out": list(handed.left_out),
+    }
 
 
 def _summary(exercise: CourseExercise, state: State | None) -> dict[str, object]:
@@ -103,7 +136,7 @@ def _summary(exercise: CourseExercise, state: State | None) -> dict[str, object]
 
 
 def _state(state: State | None) -> str:
-    if state is None:
+    if state is None or not (state.tries or state.hints):
         return "new"
     return "solved" if state.solved else "begun"
 
@@ -114,9 +147,11 @@ def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
     for result in outcome.checks:
         check = result.check
         words = check_words(result)
-        checks.append({"name": check.name, "words": words, "passed": result.passed})
+        state = {"passed": result.passed, "open": result.is_open}
+        checks.append({"name": check.name, "words": words, **state})
     return {
         "passed": outcome.passed,
+        "verdict": passed_words(result.failure for result in outcome.checks),
         "is_blank": outcome.is_blank,
         "broken": outcome.broken,
         "checks": checks,
@@ -130,7 +165,11 @@ def _failed(exercise: CourseExercise, result: CheckResult) -> dict[str, object]:
     case, maps = present(result.case), None
     pair = _differing(case.expected, result.value, case.tolerance)
     if pair is not None:
-        maps = {"expected": pair[0].tolist(), "yours": pair[1].tolist()}
+        right, yours, place = pair
+        near = np.isclose(right, yours, case.tolerance, case.tolerance)
+        difference = np.where(near, 0.0, yours - right)
+        tables = {"expected": right, "yours": yours, "difference": difference}
+        maps = {"place": place, **{name: table.tolist() for name, table in tables.items()}}
     return {
         "call": f"{case.call} {case.words}".rstrip(),
         "arguments": call_lines(exercise, case),
@@ -140,15 +179,27 @@ def _failed(exercise: CourseExercise, result: CheckResult) -> dict[str, object]:
     }
 
 
-def _differing(expected: object, got: object, tolerance: float) -> tuple[_Table, _Table] | None:
-    """Return the first two tables of numbers in which two answers of equal form differ."""
+def _differing(
+    expected: object, got: object, tolerance: float
+) -> tuple[_Table, _Table, str] | None:
+    """Return the two tables of numbers in which the first arrays differ most, and where they are.
+
+    Only answers of equal form have such tables.
+    """
     for one, other in _arrays(expected, got):
         if np.shape(one) != np.shape(other):
             continue
-        for right, table in zip(_tables(one), _tables(other), strict=True):
+        pairs = list(zip(_tables(one), _tables(other), strict=True))
+        differing = []
+        for number, (right, table) in enumerate(pairs):
             is_near = np.allclose(right, table, tolerance, tolerance)
             if not is_near and np.isfinite([right, table]).all():
-                return right, table
+                differing.append((float(np.abs(right - table).max()), -number))
+        if differing:
+            number = -max(differing)[1]
+            at = np.unravel_index(number, np.shape(one)[:-2]) if len(pairs) > 1 else ()
+            place = ", ".join([*map(str, at), ":", ":"]) if at else ""
+            return *pairs[number], place
     return None
 
 
@@ -228,4 +279,6 @@ WORK: Mapping[str, Callable[..., object]] = {
     "open_exercise": _open,
     "check_exercise": _check,
     "next_hint": _hint,
+    "show_solution": _solution,
+    "submit": _submit,
 }

@@ -40,6 +40,13 @@ class CheckRequest(ExerciseRequest):
     code: str = Field(max_length=200_000)
 
 
+class HandInRequest(Form):
+    """The name of who hands in."""
+
+    student: str = Field(max_length=100)
+    page: PageId = None
+
+
 def add_populations(app: FastAPI, lab: Lab) -> None:
     """Add the routes of the rooms Populations and Sweeps."""
 
@@ -116,3 +123,11 @@ def add_course(app: FastAPI, lab: Lab, folder: Path) -> None:
     @app.post("/api/course/hint")
     async def hint(request: ExerciseRequest) -> Response:
         return await respond("next_hint", request)
+
+    @app.post("/api/course/solution")
+    async def solution(request: ExerciseRequest) -> Response:
+        return await respond("show_solution", request)
+
+    @app.post("/api/course/submit")
+    async def submit(request: HandInRequest) -> Response:
+        return await lab.checks.ask("submit", place | request.model_dump(), request.page)
