@@ -208,7 +208,7 @@ def test_what_is_wrong_is_said_beside_it_and_no_old_answer_stands_there(lab, bro
     page.get_by_role("button", name="runs/models/tiny").click()
     page.get_by_label("Clean text").fill(CLEAN)
     page.get_by_label("Corrupted text").fill(CORRUPTED + " the")
-    page.get_by_role("button", name="Patch every position").click()
+    page.get_by_role("button", name="Patch each place").click()
     page.locator(".patch-part .message", has_text="13: 'John'").wait_for()
     page.close()
 
@@ -219,7 +219,7 @@ def test_the_picture_of_patching_shows_where_two_texts_differ(lab, visit):
     page.get_by_role("button", name="runs/models/tiny").click()
     page.get_by_label("Clean text").fill(CLEAN)
     page.get_by_label("Corrupted text").fill(CORRUPTED)
-    page.get_by_role("button", name="Patch every position").click()
+    page.get_by_role("button", name="Patch each place").click()
     picture = page.locator(".patch-result")
     picture.get_by_role("heading", name=re.compile("Share of the logit")).wait_for()
     canvas = picture.locator("canvas")

@@ -70,23 +70,32 @@ export const MODEL_WORDS = {
 };
 
 export const PATCH_WORDS = {
-  title: "Which position carries the answer?",
-  note: "Activation patching: the model reads the corrupted text, and at one position of one layer its residual stream is replaced by that of the clean text.",
+  title: "Which place carries the answer?",
+  note: "Activation patching: the model reads the corrupted text, and at one place a value is replaced by that of the clean text.",
+  kind: "What is patched",
+  kinds: [
+    ["stream", "the stream before a layer, at a position"], ["heads", "the output of a head"],
+    ["attentions", "the output of an attention, at a position"], ["mlps", "the output of a feed-forward part, at a position"],
+  ],
   clean: "Clean text",
   corrupted: "Corrupted text, of as many tokens",
   target: "Answer",
   ownAnswer: "what the model says of the clean text",
-  patch: "Patch every position",
+  patch: "Patch each place",
   noCorrupted: "Type a corrupted text: the clean one with another name or number, of as many tokens.",
   map: "What each patch brings back",
-  axes: ["layer", "position"],
   keys: "Arrow keys read squares, Enter keeps the number below",
   choose: "Click a square to keep its number here.",
-  metric: ({ answer, rival }) => (rival === null ? `logit of ${quote(answer)}` : `logit of ${quote(answer)} less that of ${quote(rival)}`),
+  metric: ({ answer, rival }) => `logit of ${quote(answer)} less that of ${quote(rival)}`,
   mapTitle: (told) => `Share of the ${PATCH_WORDS.metric(told)} that a patch brings back: 0 as corrupted, 1 as clean`,
-  label: (told) => `Layer by position: ${PATCH_WORDS.metric(told)}, 0 as corrupted, 1 as clean`,
-  cell: (layer, position, token, share, value, metric) =>
-    `Before layer ${layer}, position ${position} ${token}: share ${share}; ${metric}: ${value}.`,
+  label: (told) => `${told.axes.join(" by ")}: ${PATCH_WORDS.metric(told)}, 0 as corrupted, 1 as clean`,
+  cell(told, i, j, share, value) {
+    const [row, column] = told.axes;
+    const before = told.kind === "stream" ? "Before layer" : row[0].toUpperCase() + row.slice(1);
+    const [position, ...token] = told.columns[j].split(":");
+    const words = token.length ? ` ${quote(token.join(":"))}` : "";
+    return `${before} ${told.layers[i]}, ${column} ${position}${words}: share ${share}; ${PATCH_WORDS.metric(told)}: ${value}.`;
+  },
   said(told, word) {
     const [clean, corrupted] = told.ends.map(word);
     const [was, now] = told.probabilities.map(wordProbability);

@@ -410,13 +410,20 @@ def test_patching_in_the_room_is_that_of_python(tmp_path: Path) -> None:
         [float(row.softmax(-1)[answer]) for row in logits], abs=1e-6
     )
     labels = torch.tensor([answer])
-    metric = Metric("logit", labels)
-    if rival != answer:
-        metric = Metric("logit_difference", labels, torch.tensor([rival]))
+    if rival == answer:
+        rival = int(logits[1].topk(2).indices[1])
+    metric = Metric("logit_difference", labels, torch.tensor([rival]))
     found = attnlab.patch_all(model, CLEAN, CORRUPTED, metric=metric)
     torch.testing.assert_close(torch.tensor(told["shares"]), found.table(), check_dtype=False)
-    assert told["positions"][1] == "␣cat/␣dog"
-    assert (told["rival"] is None) == (rival == answer)
+    assert told["columns"][1] == "1:␣cat/␣dog"
+    names = model.vocabulary
+    assert (told["answer"], told["rival"]) == (names[answer], names[rival])
+    for kind in ("heads", "attentions", "mlps"):
+        status, other = asked(
+            "patch_model", name=str(folder), clean=CLEAN, corrupted=CORRUPTED, kind=kind
+        )
+        found = attnlab.patch_all(model, CLEAN, CORRUPTED, kind, metric=metric)
+        torch.testing.assert_close(torch.tensor(other["shares"]), found.table(), check_dtype=False)
     other = asked("patch_model", name=str(folder), clean=CLEAN, corrupted=CORRUPTED, target="Mary")
     assert other[1]["answer"].strip("␣") == "Mary"
 
@@ -435,7 +442,7 @@ def test_every_model_with_one_answer_is_patched(
     name = sorter if kind == "sorter" else saved(kind, tmp_path / kind)
     status, told = asked("patch_model", name=str(name), clean=clean, corrupted=corrupted)
     assert status == 200, told
-    differing = ["/" in position for position in told["positions"]]
+    differing = ["/" in position for position in told["columns"]]
     assert sum(differing) == 1
     # Before the first layer, the token that differs is all that the two texts differ by.
     assert told["shares"][0] == pytest.approx([float(each) for each in differing], abs=0.01)
@@ -446,7 +453,7 @@ def test_every_model_with_one_answer_is_patched(
     [
         ("gpt2", (CLEAN, f"{CLEAN} mat"), "two texts of equally many tokens"),
         ("gpt2", (CLEAN, CLEAN), "a patch has nothing to restore"),
-        ("gpt2", (CLEAN, CORRUPTED, "no such token"), "'no such token' is no answer"),
+        ("gpt2", (CLEAN, CORRUPTED, "no such token"), "'no such token' is 9 tokens here"),
         ("bert", (CLEAN, CORRUPTED), "patching measures one answer to a text"),
     ],
 )

@@ -1,10 +1,10 @@
-// Activation patching: a clean and a corrupted text, and a map of what each position of each layer brings back.
+// Activation patching: a clean and a corrupted text, and a map of what each place brings back.
 
 import { make, quote, wordNumber, wordTrimmed } from "attnlab/draw/report/elements.js";
 import { axisName } from "attnlab/draw/map/layout.js";
 import { makeRamp, makeScale } from "attnlab/draw/map/shades.js";
 import { PATCH_WORDS } from "../words_models.js";
-import { AS_TYPED, makeSetting, makeTyped } from "./controls.js";
+import { AS_TYPED, makeSelect, makeSetting, makeTyped } from "./controls.js";
 import { makeAsker } from "./server.js";
 import { makeTableMap, onKeys } from "./table_map.js";
 
@@ -14,6 +14,11 @@ export function makePatching() {
   const makeText = (id) => make("textarea", { id, rows: 2, ...AS_TYPED });
   const [clean, corrupted] = ["clean-text", "corrupted-text"].map(makeText);
   const target = makeTyped("patch-target", { placeholder: PATCH_WORDS.ownAnswer });
+  const choice = makeSelect("patch-kind", PATCH_WORDS.kind, (chosen) => {
+    kind = chosen["patch-kind"];
+    forget();
+  });
+  choice.fill(PATCH_WORDS.kinds, "stream");
   const refusal = make("p", { class: "message refused", role: "alert" });
   const notice = { tell: (words) => (refusal.textContent = words) };
   const server = makeAsker(notice);
@@ -24,11 +29,11 @@ export function makePatching() {
   const legend = make("div", {});
   const result = make("div", { class: "patch-result", hidden: true }, said, caution, map.root, legend, chosen);
   const form = make("form", { class: "patch-form" },
-    makeSetting(PATCH_WORDS.clean, clean), makeSetting(PATCH_WORDS.corrupted, corrupted), makeSetting(PATCH_WORDS.target, target),
+    makeSetting(PATCH_WORDS.clean, clean), makeSetting(PATCH_WORDS.corrupted, corrupted), makeSetting(PATCH_WORDS.target, target), choice.root,
     make("div", { class: "bar" }, make("button", { type: "submit", class: "primary" }, PATCH_WORDS.patch)));
   const root = make("section", { class: "patch-part", "aria-labelledby": "patch-title" },
     make("h2", { id: "patch-title" }, PATCH_WORDS.title), make("p", { class: "note" }, PATCH_WORDS.note), form, refusal, result);
-  let [told, model, read, colors] = [null, null, null, null];
+  let [told, model, read, colors, kind] = [null, null, null, null, "stream"];
 
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -52,7 +57,7 @@ export function makePatching() {
       corrupted.focus();
       return;
     }
-    const texts = { clean: clean.value, corrupted: corrupted.value, target: target.value };
+    const texts = { clean: clean.value, corrupted: corrupted.value, target: target.value, kind };
     const answer = await server.ask("patch", "/api/models/patch", { model, ...texts, page: PATCH_PAGE });
     if (!answer) return;
     forget();
@@ -64,10 +69,10 @@ export function makePatching() {
   }
 
   function sayCell(i, j) {
-    const { layers, positions, shares, ends } = told;
+    const { shares, ends } = told;
     const share = shares[i][j];
     const value = ends[1] + share * (ends[0] - ends[1]);
-    return PATCH_WORDS.cell(layers[i], j, quote(positions[j]), wordTrimmed(share, 3), wordTrimmed(value, 4), PATCH_WORDS.metric(told));
+    return PATCH_WORDS.cell(told, i, j, wordTrimmed(share, 3), wordTrimmed(value, 4));
   }
 
   function choose([i, j]) {
@@ -76,7 +81,7 @@ export function makePatching() {
 
   function draw() {
     if (!told || !colors) return;
-    const { layers, positions, shares } = told;
+    const { layers, columns, axes, shares } = told;
     const values = shares.flat();
     const most = Math.max(1, ...values.map(Math.abs));
     said.textContent = PATCH_WORDS.said(told, wordNumber);
@@ -84,7 +89,7 @@ export function makePatching() {
     caution.hidden = told.caution === "";
     legend.replaceChildren(makeRamp(makeScale(-most, most), wordTrimmed(-most, 2), wordTrimmed(most, 2)));
     map.show(values, {
-      names: [layers, positions.map(axisName)], titles: PATCH_WORDS.axes, scale: makeScale(-most, most), colors, say: sayCell,
+      names: [layers, columns.map(axisName)], titles: axes, scale: makeScale(-most, most), colors, say: sayCell,
       label: PATCH_WORDS.label(told), keys: PATCH_WORDS.keys, isEnlarged: true,
     }, PATCH_WORDS.mapTitle(told));
   }

@@ -175,12 +175,11 @@ def _part_of(length: int, start: int) -> slice:
     return slice(first, min(length, first + _WINDOW))
 
 
-def _patch_model(name: str, clean: str, corrupted: str, target: str = "") -> dict[str, object]:
-    """Patch every position of every layer from a clean text into a corrupted one."""
-    written = _written(name)
-    clean_question, _ = _asked(name, written, clean)
-    corrupted_question, _ = _asked(name, written, corrupted)
-    return patch_map(clean_question, corrupted_question, target)
+def _patch_model(
+    name: str, clean: str, corrupted: str, target: str = "", kind: str = "stream"
+) -> dict[str, object]:
+    """Patch a clean text into a corrupted one, place by place."""
+    return patch_map(_opened(name, _written(name)).model, clean, corrupted, target, kind)
 
 
 WORK: dict[str, Callable[..., object]] = {

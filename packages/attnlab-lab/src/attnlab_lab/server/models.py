@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import FastAPI
 from pydantic import Field
@@ -43,11 +43,13 @@ class TextRequest(ModelRequest):
 
 
 class PatchRequest(ModelRequest):
-    """Two texts of equally many tokens, and the answer that is measured; empty for the model's."""
+    """Two texts of equally many tokens, what is patched, and the answer that is measured; empty for
+    the model's."""
 
     clean: str = Field(max_length=4_000)
     corrupted: str = Field(max_length=4_000)
     target: str = Field("", max_length=200)
+    kind: Literal["stream", "heads", "attentions", "mlps"] = "stream"
     page: PageId = None
 
 

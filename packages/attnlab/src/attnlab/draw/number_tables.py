@@ -11,7 +11,15 @@ import numpy as np
 
 from attnlab.display import Card, NumberTable, card_of, card_text, short
 from attnlab.draw.json_form import without_nan
-from attnlab.draw.sections import Heatmap, MapChoice, Maps, ReportContent
+from attnlab.draw.sections import (
+    Heatmap,
+    MapChoice,
+    Maps,
+    ReportContent,
+    Section,
+    Table,
+    Text,
+)
 
 
 def has_tables(result: Any) -> bool:
@@ -34,15 +42,25 @@ def tables_section(result: Any, *, title: str = "", high: float | None = None) -
 
 
 def tables_report(result: Any) -> ReportContent:
-    """Return the page of a result: its summary in words, with facts and cautions, and its maps."""
+    """Return the page of a result: its summary in words, with facts and cautions, and its maps.
+
+    A result with `page_words`, a title and a caption, has its rows as a table and its cautions as
+    notes.
+    """
     card = card_of(result)
-    section = replace(tables_section(result), caption=". ".join(card.lines))
     facts = [(name, short(value)) for name, value in card.facts]
     subtitle = " ".join(card_text(Card(card.title)).split())
     title = re.sub(
         r"(?<=[a-z])[A-Z]", lambda letter: f" {letter[0].lower()}", type(result).__name__
     )
-    return ReportContent(title=title, subtitle=subtitle, facts=facts, sections=[section])
+    caption, more = ". ".join(card.lines), list[Section]()
+    if hasattr(result, "page_words"):
+        title, caption = result.page_words
+        rows = [list(map(short, row)) for row in card.rows]
+        more.append(Table(title="The largest", caption="", columns=list(card.columns), rows=rows))
+        more += [Text(title="Notes", text="\n\n".join(card.lines))] * bool(card.lines)
+    sections = [replace(tables_section(result), caption=caption), *more]
+    return ReportContent(title=title, subtitle=subtitle, facts=facts, sections=sections)
 
 
 _MOST_TOGETHER = 12  # maps without a chooser

@@ -8,7 +8,7 @@ import torch
 
 from attnlab.edits.effects import Patched, PatchTarget, Path, SweepOptions, patch_all, patch_paths
 from attnlab.edits.effects.metrics import Metric, prepare_metric
-from attnlab.edits.effects.patches import Recovery
+from attnlab.edits.effects.patched import Recovery
 from attnlab.errors import WrongUsage
 from attnlab.look.recording import record
 from attnlab.parts.attend import attend
@@ -322,9 +322,15 @@ def test_shares_are_a_table_of_layers_by_positions_or_by_heads():
     (table,) = heads.number_tables()
     assert (table.row_title, table.column_title) == ("layer", "head")
     close(torch.tensor(table.values, dtype=torch.float64), heads.table(), torch.float64)
-    (paths,) = patch_paths(*each.whole, other).number_tables()
-    assert paths.columns == ["logits"]
-    assert paths.rows[0] == "head 0.0"
+    found = patch_paths(*each.whole, other)
+    (paths,) = found.number_tables()
+    assert (paths.title, paths.row_title, paths.column_title) == (
+        "Paths to logits",
+        "layer",
+        "head",
+    )
+    flat = torch.tensor(paths.values, dtype=torch.float64).flatten()
+    close(flat, found.effects, torch.float64)
 
 
 def test_positions_of_an_encoder_decoder_are_named_by_what_each_stack_reads():

@@ -142,13 +142,13 @@ portions have the labels of the first rows | edits.effects.metrics | portions
 a metric reads padding | look.inputs | padding
 - return real_positions(cast(Mask, self.options.get(mask)), self.num_rows)
 + return None
-the share is upside down | edits.effects.patches | patches
+the share is upside down | edits.effects.patched | patches
 - return (values.mean(-1) - low)
 + return 1.0 - (values.mean(-1) - low)
 the patch goes the other way | edits.effects.patches | patches
 - (corrupted, clean) if direction == "denoise" else (clean, corrupted)
 + (clean, corrupted) if direction == "denoise" else (corrupted, clean)
-the typical change is that of all patches | edits.effects.patches | faint_contrasts
+the typical change is that of all patches | edits.effects.patched | faint_contrasts
 - (changes.square().sum() / changes.sum())
 + changes.mean()
 the correction is not applied | edits.effects.significance | corrections

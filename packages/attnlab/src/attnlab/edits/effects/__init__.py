@@ -5,7 +5,8 @@ from attnlab.edits.effects.controls import CONTROLS, PatternEffects, Rule, patte
 from attnlab.edits.effects.curves import Curves, patch_together
 from attnlab.edits.effects.effect import Both, Effect, effect
 from attnlab.edits.effects.metrics import Metric, next_tokens
-from attnlab.edits.effects.patches import Patched, patch_all
+from attnlab.edits.effects.patched import Patched
+from attnlab.edits.effects.patches import patch_all
 from attnlab.edits.effects.paths import Path, patch_paths
 from attnlab.edits.effects.significance import assess
 from attnlab.edits.effects.sweep import PatchTarget, SweepOptions

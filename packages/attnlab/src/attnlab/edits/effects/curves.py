@@ -20,7 +20,8 @@ from attnlab.core.stats import Interval
 from attnlab.display import Card, card_text, count_words, displayed
 from attnlab.edits.effects.metrics import MetricLike
 from attnlab.edits.effects.pairs import pairs_of
-from attnlab.edits.effects.patches import Direction, Pair, Patched, patch_pairs
+from attnlab.edits.effects.patched import Direction, Patched
+from attnlab.edits.effects.patches import Pair, patch_pairs
 from attnlab.edits.effects.sweep import USUAL, PatchTarget, SweepOptions
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Inputs

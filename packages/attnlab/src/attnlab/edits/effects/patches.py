@@ -9,30 +9,25 @@ difference of the runs with the changes by patches, and `Patched.caution` warns.
     patch_all(model, clean, corrupted, "heads")     # each head, at all positions
     patch_paths(model, clean, corrupted)            # the direct effect of each head on the logits
 
-Of several inputs the shares are ratios of means, with 95 % intervals over inputs by the delta
-method: the mean of what a patch changes less its share of what the two runs differ by is 0.
-
 A path (Wang et al. 2022; Goldowsky-Dill et al. 2023) is one edge: the sender's change reaches the
 receiver by the residual stream alone, every head and feed-forward part between them stays as it
 was; from the receiver on everything is computed anew.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.core.stats import Interval, mean_interval
-from attnlab.display import Card, NumberTable, card_text, count_words, displayed
 from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
 from attnlab.edits.effects.estimates import Estimate, estimate_patches
 from attnlab.edits.effects.metrics import MetricLike, PreparedMetric, prepare_metric
-from attnlab.edits.effects.pairs import PairGroup, Pairs, Refusal, pairs_of
-from attnlab.edits.effects.place_tables import place_tables, place_words
+from attnlab.edits.effects.pairs import PairGroup, Pairs, pairs_of
+from attnlab.edits.effects.patched import Direction, Patched, Recovery
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, sweep, writer
 from attnlab.errors import WrongUsage, present, require_known
 from attnlab.look.inputs import Inputs
@@ -41,19 +36,6 @@ from attnlab.look.target_ids import Target
 from attnlab.sites import matches, part_of, site_suffix
 
 What = Literal["stream", "heads", "attentions", "mlps"]
-Direction = Literal["denoise", "noise"]
-
-_LISTED = 10  # patches, and refused pairs
-_PATCHED = {
-    "denoise": "Clean values put into the corrupted run, each alone",
-    "noise": "Corrupted values put into the clean run, each alone",
-}
-_ENDS = {"denoise": "0 as corrupted, 1 as clean", "noise": "0 as clean, 1 as corrupted"}
-_ESTIMATED = {
-    "gradient": "by gradients, not patched",
-    "integrated": "by gradients between both runs, not patched",
-}
-_FAINT = 0.5  # of a typical change: closer than this, the two runs give no scale for it
 
 _PATTERNS = {
     "stream": "*residual_before",
@@ -61,189 +43,6 @@ _PATTERNS = {
     "attentions": "*attention.output",
     "mlps": "*feed_forward.output",
 }
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """The two ends of the normalized metric: clean and corrupted, (row,) each."""
-
-    clean: Tensor
-    corrupted: Tensor
-
-    def rows(self, order: Tensor) -> "Recovery":
-        """Return some rows, in this order."""
-        return Recovery(self.clean[order], self.corrupted[order])
-
-    def share(self, values: Tensor) -> Tensor:
-        """Return where values (…, row) lie between both ends: 0 corrupted, 1 clean."""
-        low, high = self.corrupted.mean(), self.clean.mean()
-        return (values.mean(-1) - low) / (high - low)
-
-
-@displayed
-@dataclass(frozen=True)
-class Patched:
-    """The effect of every patch alone.
-
-    places · metric: its name · direction: "denoise" puts clean values into the corrupted run,
-    "noise" the other way round · ends: the metric of both runs · after (place, row): the metric
-    under each patch · tokens: the names of the positions of each stack, `{"": ("a", "b/c")}`, both
-    tokens where clean and corrupted differ · answers: of each row the answer, and the token that
-    is subtracted, or "" · chances: the answer's probability in both runs · refused: the pairs that
-    were not patched · note: what the texts did not allow · estimate: by which the effects are
-    estimated, None where they were measured.
-    """
-
-    places: tuple[Any, ...]
-    metric: str
-    direction: Direction
-    ends: Recovery
-    after: Tensor
-    tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    answers: Sequence[tuple[str, str]] = ()
-    chances: Recovery | None = None
-    refused: Sequence[Refusal] = ()
-    note: str = ""
-    estimate: Estimate | None = None
-
-    @property
-    def shares(self) -> Tensor:
-        """The normalized metric of each patch, (place,): 0 as corrupted, 1 as clean."""
-        return self.ends.share(self.after)
-
-    @property
-    def effects(self) -> Tensor:
-        """How far each patch goes from its own run to the other one, (place,): 0 nowhere, 1 all the
-        way."""
-        return self.shares if self.direction == "denoise" else 1.0 - self.shares
-
-    @property
-    def intervals(self) -> list[Interval]:
-        """The effects with their 95 % intervals over inputs, each for one patch alone; NaN ends of
-        one input."""
-        gaps = self.ends.clean - self.ends.corrupted
-        changes = self.after - self.ends.corrupted
-        if self.direction == "noise":
-            changes = self.ends.clean - self.after
-        effects = self.effects.unsqueeze(1)
-        values = effects + (changes - effects * gaps) / gaps.mean()
-        return [mean_interval(row) for row in values.tolist()]
-
-    def table(self) -> Tensor:
-        """Return the shares as (site, head or position) or (site, head, position); NaN if not
-        patched."""
-        return PatchTarget.table(self.places, self.shares)
-
-    @property
-    def difference(self) -> float:
-        """The mean metric of the clean run less that of the corrupted one: a share of 1."""
-        return float(self.ends.clean.mean() - self.ends.corrupted.mean())
-
-    @property
-    def typical_change(self) -> float:
-        """The typical change of the mean metric by a patch: weighted by size, Σ c² / Σ |c|.
-
-        So the many patches with almost no effect do not make it small.
-        """
-        start = self.ends.corrupted if self.direction == "denoise" else self.ends.clean
-        changes = (self.after.mean(-1) - start.mean()).abs()
-        return float((changes.square().sum() / changes.sum()).nan_to_num(0.0))
-
-    @property
-    def contrast(self) -> float:
-        """`difference` in typical changes; infinite if no patch changes anything."""
-        typical = self.typical_change
-        return abs(self.difference) / typical if typical > 0.0 else math.inf
-
-    @property
-    def caution(self) -> str:
-        """A warning if clean and corrupted differ by less than half a typical change; else ""."""
-        if self.contrast >= _FAINT:
-            return ""
-        return (
-            f"caution: clean and corrupted barely differ, by {abs(self.difference):.3g}, while a "
-            f"patch typically changes {self.metric} by {self.typical_change:.3g}; such shares mean "
-            "little. Choose inputs or a metric that differ more"
-        )
-
-    @property
-    def measured(self) -> str:
-        """The metric in words, with the answer where all rows have the same."""
-        if len(set(self.answers)) != 1:
-            return self.metric.replace("_", " ")
-        [(answer, wrong)] = set(self.answers)
-        if self.metric == "logit_difference":
-            return f"logit of {answer!r} less that of {wrong!r}"
-        return f"{self.metric} of {answer!r}"
-
-    def largest(self, number: int = 10) -> list[tuple[Any, float]]:
-        """List the patches with the largest effects of either sign, largest first."""
-        ranked = self.effects.abs().argsort(descending=True, stable=True)[:number]
-        return [(self.places[index], float(self.effects[index])) for index in ranked.tolist()]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each patch, largest effect first: where, effect, interval."""
-        rows = []
-        for place, interval in zip(self.places, self.intervals, strict=True):
-            row = {"place": place_words(place, self.tokens), "effect": interval.value + 0.0}
-            if len(self.ends.clean) > 1:
-                row |= {"low": interval.low, "high": interval.high}
-            rows.append(row)
-        return sorted(rows, key=lambda row: -abs(row["effect"]))
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return all as plain values, for JSON."""
-        return {
-            "metric": self.metric,
-            "measured": self.measured,
-            "direction": self.direction,
-            "estimate": self.estimate,
-            "clean": self.ends.clean.tolist(),
-            "corrupted": self.ends.corrupted.tolist(),
-            "answers": [list(answer) for answer in self.answers],
-            "refused": [{"pair": row + 1, "why": why} for row, why in self.refused],
-            "note": self.note,
-            "caution": self.caution,
-            "patches": self.rows(),
-        }
-
-    def number_tables(self) -> list[NumberTable]:
-        """Return the effects as tables to draw: layer by position, by head, or of paths."""
-        label = f"share of the {self.measured}: {_ENDS[self.direction]}"
-        return place_tables(self.places, self.effects, label, self.tokens)
-
-    def _card(self) -> Card:
-        count, lines = len(self.ends.clean), []
-        facts = [("measured", self.measured)]
-        for name in ("clean", "corrupted"):
-            words = f"{float(getattr(self.ends, name).mean()):.5g}"
-            if self.chances is not None:
-                words += f", probability {float(getattr(self.chances, name).mean()):.3g}"
-            facts.append((name, words))
-        facts.append(("difference", f"{self.contrast:.2g} times what a patch typically changes"))
-        if self.estimate is not None:
-            facts.append(("estimated", _ESTIMATED[self.estimate]))
-        facts.append(("inputs", count_words(count, "pair")))
-        if self.refused:
-            facts.append(("refused", count_words(len(self.refused), "pair")))
-        columns, rows = ["effect", "where"], []
-        if count > 1:
-            columns[1:1] = ["95 % interval"]
-        for row in self.rows()[:_LISTED]:
-            cells = [f"{row['effect']:+.3f}", row["place"]]
-            if count > 1:
-                cells[1:1] = [f"{row['low']:+.3f} to {row['high']:+.3f}"]
-            rows.append(cells)
-        if len(self.places) > _LISTED:
-            lines.append(f"the largest {_LISTED} of {len(self.places):,}")
-        lines += filter(None, (self.note, self.caution))
-        lines += [f"refused: pair {row + 1}: {why}" for row, why in self.refused[:_LISTED]]
-        return Card(
-            f"{_PATCHED[self.direction]}; {_ENDS[self.direction]}", facts, columns, rows, lines
-        )
-
-    def __str__(self) -> str:
-        return card_text(self._card())
 
 
 class PairFacts(NamedTuple):

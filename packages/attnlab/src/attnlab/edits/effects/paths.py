@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from attnlab.edits.effects import sweep
 from attnlab.edits.effects.metrics import MetricLike
 from attnlab.edits.effects.pairs import pairs_of
-from attnlab.edits.effects.patches import Direction, Pair, Patched, patch_pairs
+from attnlab.edits.effects.patched import Direction, Patched
+from attnlab.edits.effects.patches import Pair, patch_pairs
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, Script, SweepOptions, writer
 from attnlab.edits.targets import listed
 from attnlab.errors import WrongUsage, did_you_mean, require_known

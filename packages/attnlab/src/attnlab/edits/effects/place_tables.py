@@ -45,19 +45,31 @@ def place_tables(
     places: Sequence[Any], values: Tensor, label: str, tokens: Tokens
 ) -> list[NumberTable]:
     """Return values (place,) as tables: one for each kind of part, or for each map of edges."""
+    paths = [place for place in places if not isinstance(place, PatchTarget)]
+    by_sender = len({path.sender for path in paths}) < len({path.receiver for path in paths})
     groups: dict[str, list[tuple[str, str, float]]] = {}
     titles: dict[str, tuple[str, str]] = {}
     for place, value in zip(places, values.tolist(), strict=True):
-        title, row, column, axes = _cell(place, tokens)
+        title, row, column, axes = _cell(place, tokens, by_sender)
         groups.setdefault(title, []).append((row, column, value))
         titles[title] = axes
     return [_table(title, label, titles[title], cells) for title, cells in groups.items()]
 
 
-def _cell(place: Any, tokens: Tokens) -> tuple[str, str, str, tuple[str, str]]:
-    """Return the title of a place's table, its row and column there, and the axes' names."""
+def _cell(place: Any, tokens: Tokens, by_sender: bool) -> tuple[str, str, str, tuple[str, str]]:
+    """Return the title of a place's table, its row and column there, and the axes' names.
+
+    Paths have a table for each sender or for each receiver, of which there are fewer.
+    """
     if not isinstance(place, PatchTarget):
-        return "Paths", str(place.sender), str(place.receiver), ("sender", "receiver")
+        near, far = place.sender, place.receiver
+        title = f"Paths from {near}"
+        if not by_sender:
+            near, far, title = far, near, f"Paths to {far}"
+        row, column = far.path, "whole"
+        if far.head is not None:
+            row, column = layer_name(far.path), str(far.head)
+        return title, row, column, ("layer", "head")
     kind, layer = _kind_and_layer(place.path)
     if place.key is not None:
         name = layer_name(place.path)
