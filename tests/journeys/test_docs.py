@@ -1,7 +1,8 @@
 """Somebody reads the README and then every page of docs/, and types what they show, in order.
 
 All pages are followed in one home, as a reader follows them: what a page needs, an earlier one or
-the page itself has made. Blocks marked slow, or not run, are left out; `make test-slow` has them.
+the page itself has made, and what was typed once is not typed again. Blocks marked slow, or not
+run, are left out; `make test-slow` has them.
 """
 
 import shlex
@@ -23,14 +24,24 @@ def folder(home_folder):
     return here
 
 
+@pytest.fixture(scope="module")
+def typed():
+    """What each command of the pages has printed."""
+    return {}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
-def test_what_a_page_shows_can_be_typed_and_prints_what_it_shows(page, home, folder):
+def test_what_a_page_shows_can_be_typed_and_prints_what_it_shows(page, home, folder, typed):
     home.here = folder
     home.environment |= {"COLUMNS": "80", "BROWSER": "true"}
     for block, shown in with_outputs(page, "sh"):
         if block.note:
             continue
-        printed = "".join(home.run(shlex.join(words)).out for words in block.commands)
+        commands = [shlex.join(words) for words in block.commands]
+        for command in commands:
+            if command not in typed:
+                typed[command] = home.run(command).out
+        printed = "".join(typed[command] for command in commands)
         edits = [words for words in block.commands if words[1:4] == ["edit", "sorting", "cab"]]
         assert printed.count("they part at step 2") == len(edits)
         assert words_missing(shown, printed) == [], f"{block.body}{printed}"

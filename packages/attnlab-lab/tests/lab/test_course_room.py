@@ -52,23 +52,6 @@ def check(page: Any, code: str | None = None) -> str:
     return str(page.locator(".feedback").inner_text())
 
 
-@pytest.mark.slow
-def test_the_course_says_that_it_loads_and_opens_on_its_first_exercise(open_room: Any) -> None:
-    page = open_room("course", PART)
-    first = page.locator("#exercise option").first
-    assert page.locator("#exercise").input_value() == first.get_attribute("value")
-    assert f"exercise={first.get_attribute('value')}" in page.url
-    waiting: list[Any] = []
-    page.route("**/api/course", lambda route: waiting.append(route))  # noqa: PLW0108
-    page.reload()
-    loading = page.locator(".course-room", has_text="Loading the exercises")
-    loading.wait_for()
-    assert page.locator("#exercise:visible, .code-field:visible").count() == 0
-    waiting[0].continue_()
-    page.locator(".code-field").wait_for()
-    assert loading.locator("p:visible", has_text="Loading").count() == 0
-
-
 def tries(home: Path) -> int:
     """How often attention was checked in a home, by other tests too."""
     state = Workspace(home / "course").states().get("attention")
@@ -268,12 +251,6 @@ def test_an_answer_that_breaks_is_told_so_and_the_next_one_is_checked(
     page = opened()
     assert BROKEN[code] in check(page, code)
     assert "known mistake" in check(page, WRONG)
-
-
-@pytest.mark.slow
-def test_every_exercise_is_listed(opened: Any) -> None:
-    options = opened().locator("select#exercise option")
-    assert options.evaluate_all("all => all.map(o => o.value)") == exercise_names()
 
 
 @pytest.mark.parametrize("name", sampled(exercise_names(), 3))

@@ -133,19 +133,6 @@ def test_the_page_shows_what_python_computes_before_and_after(opened: Any, encod
 
 
 @pytest.mark.slow
-def test_a_model_without_an_answer_is_not_asked_for_one(
-    context: Any, opened: Any, encoder: Path, decoder: Path
-) -> None:
-    vectors = "Its vectors"
-    page = opened(model=encoder, text=TEXT)
-    assert page.get_by_role("heading", name=vectors).is_visible()
-    assert not page.locator(".patch-part").is_visible()
-    page = opened(model=decoder, text=TEXT)
-    assert not page.get_by_role("heading", name=vectors).is_visible()
-    assert page.locator(".patch-part").is_visible()
-
-
-@pytest.mark.slow
 def test_a_wrong_number_is_caught(context: Any, opened: Any, encoder: Path) -> None:
     def alter(told: Any) -> None:
         told["heads"][1]["after"][2] += 0.01

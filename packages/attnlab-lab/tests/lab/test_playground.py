@@ -118,20 +118,6 @@ def test_a_click_while_it_trains_pauses_and_going_on_ends_the_training(open_lab:
     assert all(dots(page).values())
 
 
-@pytest.mark.slow
-def test_each_head_knocked_out_says_how_many_inputs_stay_right(open_lab: Open) -> None:
-    page = trained(open_lab(f"#{LEARNED}"))
-    press(page, "Knock out each head")
-    shown = page.locator(".worth li").all_inner_texts()
-    assert [line.split("\n")[0] for line in shown] == ["without 0.0", "without 0.1"]
-    for head, line in enumerate(shown):
-        follow(page, f"#edits=z0.{head}")
-        page.get_by_text(f"Head 0.{head} is knocked out.").wait_for()
-        right = sum(dots(settled(page)).values())
-        assert right < 27
-        assert f"{right} of 27" in line
-
-
 def test_an_input_that_is_typed_is_answered_and_a_wrong_one_explained(open_lab: Open) -> None:
     page = trained(open_lab(f"#{LEARNED}"))
     field = page.get_by_label("Input", exact=True)

@@ -62,21 +62,6 @@ def test_a_puzzle_is_solved_by_our_solution_and_not_before(open_lab: Open, name:
         assert told(page).startswith(reason)
 
 
-@pytest.mark.slow
-def test_another_model_ends_the_puzzle_and_a_wrong_name_is_told(open_lab: Open) -> None:
-    page = trained(open_lab("#room=bench"))
-    page.get_by_role("button", name="3 One victim").click()
-    page.wait_for_selector("body[data-state=trains]")
-    trained(page)
-    assert "seed=2" in page.url
-    page.locator("#model-seed").fill("4")
-    page.locator("#model-seed").press("Enter")
-    page.locator(".puzzle-told").wait_for(state="hidden")
-    assert "puzzle=" not in page.url
-    other = open_lab("#room=bench&puzzle=none")
-    assert other.locator("#notice").inner_text().startswith("There is no puzzle “none”, only idle,")
-
-
 def test_there_are_twenty_puzzles() -> None:
     folder = Path(static.__file__).parent
     texts = [(folder / name).read_text() for name in ("puzzles.js", "bench_puzzles.js")]

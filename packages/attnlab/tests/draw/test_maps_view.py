@@ -7,7 +7,7 @@ import pytest
 from tests.sampling import sampled
 
 from .documents import make_kinds_document, report_of
-from .views import Open, hatched, numbers, read_cell, written
+from .views import Open, hatched, numbers, read_cell
 
 
 def open_maps(
@@ -83,25 +83,6 @@ def test_cells_are_read_by_keyboard_with_one_stop_of_the_tab_key(open_page):
     assert page.locator(".map-reading").nth(1).inner_text() == "‘first’, ‘d0’: −2"
 
 
-@pytest.mark.slow
-def test_many_columns_are_enlarged_until_their_numbers_can_be_read(open_page):
-    names = [str(100 + i) for i in range(60)]
-    wide = {"rows": [[0.5] * 60], "row_labels": ["row"], "column_labels": names}
-    page = open_maps(open_page, wide, width=360)
-    assert numbers(page) == []
-    assert len(written(page)) < 60
-    page.get_by_role("button", name="Enlarge weights").click()
-    assert {each["text"] for each in numbers(page)} == {".50"}
-    canvas = page.locator("canvas.heatmap")
-    assert float(canvas.get_attribute("data-cell-width")) >= 25
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
-    canvas.focus()
-    page.keyboard.press("End")
-    assert page.locator(".map-reading").inner_text() == "‘row’, ‘159’: 0.5"
-    page.get_by_role("button", name="Enlarge weights").click()
-    assert numbers(page) == []
-
-
 @pytest.mark.parametrize("scheme", sampled(["dark", "light"], 1))
 def test_numbers_on_both_colours_are_legible_at_every_shade(open_page, scheme):
     shades = {
@@ -125,16 +106,3 @@ def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page):
     page = open_maps(open_page, large, width=360)
     assert read_cell(page, 0, 199, 3) == "‘199’, ‘3’: 0.985"
     assert page.evaluate("document.documentElement.scrollWidth") == 360
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "columns"), [(360, 4), (360, 9), (1280, 12)])
-def test_a_number_never_runs_out_of_its_cell(open_page, width, columns):
-    names = [str(index) for index in range(columns)]
-    rows = [[-2.8 if index % 2 else 0.05 for index in range(columns)]] * 3
-    labels = {"row_labels": names[:3], "column_labels": names}
-    page = open_maps(open_page, {"rows": rows, **labels, "low": -3.0, "high": 3.0}, width=width)
-    cell = float(page.locator("canvas.heatmap").first.get_attribute("data-cell-width"))
-    wide = [each["wide"] for each in numbers(page)]
-    assert max(wide, default=0.0) < cell
-    assert len(wide) == 3 * columns or columns == 12  # small numbers, rather than none

@@ -4,16 +4,9 @@ import re
 
 import pytest
 
-from attnlab.look.heads import read_head
-from tests.sampling import sampled
-
 from .documents import (
     make_cross_document,
     make_document,
-    make_head,
-    make_section,
-    make_step,
-    report_of,
 )
 from .views import hatched, numbers, picture, read_cell, said, shown_weights, written
 
@@ -174,25 +167,6 @@ def test_cells_of_a_map_are_read_by_keyboard_and_their_row_is_its_step(open_page
     assert page.evaluate("document.activeElement.matches('canvas.heatmap')")
 
 
-@pytest.mark.slow
-def test_heads_of_an_encoder_and_a_decoder_say_whose_they_are(open_page):
-    document = make_cross_document()
-    heads = document["sections"][0]["traces"][0]["attention"]
-    heads[0]["site"], heads[1]["site"] = (
-        "decoder.layers.0.attention.weights",
-        "decoder.layers.1.cross_attention.weights",
-    )
-    page = open_page(document)
-    titles = page.locator(".map h4").all_inner_texts()
-    assert [title.split("\n")[0] for title in titles] == ["Head decoder 0.0", "Head cross 1.0"]
-    names = page.locator(".head-name").all_inner_texts()
-    assert names == ["decoder 0.0", "cross 1.0"]
-    assert [read_head(name) for name in names] == [
-        {"site": "decoder.layers.*.attention", "layer": 0, "head": 0},
-        {"site": "layers.*.cross_attention", "layer": 1, "head": 0},
-    ]
-
-
 def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page):
     page = open_page(make_cross_document())
     assert page.locator(".map h4").nth(1).inner_text().startswith("Head cross 0.0")
@@ -206,20 +180,3 @@ def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page):
     assert page.locator(".chances li").count() == 13
     assert page.locator(".chances .rest").inner_text().startswith("11 others")
     assert "n/a" in [each["text"] for each in numbers(page)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", sampled(["dark", "light"], 1))
-def test_numbers_are_legible_on_every_shade_also_in_rows_to_come(open_page, scheme):
-    shades = [[i / 20] for i in range(21)]
-    sections = []
-    for steps, rows in (([], shades), ([make_step(0, ["a"], [1.0], "a")], [[1.0], *shades])):
-        tokens, head = ["a"] * (len(rows) + 1), make_head("layers.0.attention.weights", rows)
-        trace = {"input": ["a"], "tokens": tokens, "steps": steps, "attention": [head]}
-        sections.append(make_section("trace", "shades", traces=[trace]))
-    page = open_page(report_of(*sections), color_scheme=scheme)
-    plain, faint = numbers(page, 0), numbers(page, 1)
-    assert (len(plain), len(faint)) == (21, 22)
-    assert len({each["ground"] for each in plain}) > 15
-    assert min(each["ratio"] for each in [*plain, *faint]) >= 4.5
-    assert faint[0]["ground"] != faint[-1]["ground"]  # both weigh 1, and the row to come is fainter

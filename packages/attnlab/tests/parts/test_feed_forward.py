@@ -42,27 +42,6 @@ def test_swiglu_agrees_with_the_reference():
         )
 
 
-def test_relu_of_a_weight_and_its_negative_is_the_absolute_value():
-    part = FeedForward(1, 2, bias=False)
-    part.load_state_dict(
-        {"inner.weight": torch.tensor([[1.0], [-1.0]]), "outer.weight": torch.ones(1, 2)}
-    )
-    assert part(torch.tensor([[-3.0], [2.0]])).tolist() == [[3.0], [2.0]]
-
-
-def test_only_swiglu_has_a_gate():
-    assert {name: make(name).gate is not None for name in ("relu", "gelu", "swiglu")} == {
-        "relu": False,
-        "gelu": False,
-        "swiglu": True,
-    }
-    names = [
-        name for name, _ in FeedForward(7, 11, activation="swiglu", bias=False).named_parameters()
-    ]
-    assert names == ["gate.weight", "inner.weight", "outer.weight"]
-    assert repr(make("gelu")).startswith("FeedForward(\n  activation=gelu")
-
-
 @pytest.mark.parametrize("activation", ["relu", "gelu", "swiglu"])
 def test_each_position_is_treated_by_itself_and_dropout_acts_in_training_only(activation):
     part, x = make(activation, dropout=0.5), normal(2, 3, 7)

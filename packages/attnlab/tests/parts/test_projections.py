@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 
-from attnlab.parts.linear import Linear
 from attnlab.parts.projections import (
     FactorisedProjection,
     factorised_weight,
@@ -80,30 +79,6 @@ def test_gradients_of_the_factorised_projection_are_those_of_finite_differences(
         return factorised_weight(a, b, temperature=0.7, base=base)
 
     assert torch.autograd.gradcheck(weight, leaves, raise_exception=False)
-
-
-def test_each_kind_is_made_of_what_it_says():
-    with isolated(3):
-        dense, gated, strict = (
-            make_projection(k, 11, 3, 5, rank=2) for k in ("dense", "gated", "strict")
-        )
-    shapes = [
-        {name: tuple(p.shape) for name, p in part.named_parameters()}
-        for part in (dense, gated, strict)
-    ]
-    assert shapes == [
-        {"weight": (15, 11), "bias": (15,)},
-        {"a": (3, 11, 2), "b": (3, 2, 5), "base": (3, 11, 5)},
-        {"a": (3, 11, 2), "b": (3, 2, 5)},
-    ]
-    assert isinstance(dense, Linear)
-    assert make_projection("strict", 11, 3, 5, rank=2, temperature=0.5).temperature == 0.5
-    assert gated.temperature == 1.0
-    assert FactorisedProjection(11, 3, 5, rank=2).temperature == 1.0
-    assert FactorisedProjection(11, 3, 5, rank=2).base is not None
-    assert make_projection("dense", 11, 3, 5, bias=False).bias is None
-    assert "11 -> 3x5, gated, rank=2, temperature=1" in repr(gated)
-    assert "strict" in repr(strict)
 
 
 def test_initial_values_stay_within_the_bounds_of_their_rule():
