@@ -56,17 +56,14 @@ def test_masks_are_those_of_the_reference():
     assert_same(masks.padding_mask(torch.tensor([1, 3]), 5), ref.padding_mask([1, 3], 5))
 
 
-def test_both_is_and_either_is_or_and_none_allows_everything():
+def test_both_is_and_and_none_allows_everything():
     truth = [torch.tensor(v) for v in (False, True)]
     for a, b in itertools.product(truth, truth):
         assert bool(masks.both(a, b)) == (bool(a) and bool(b))
-        assert bool(masks.either(a, b)) == (bool(a) or bool(b))
     causal, padding = masks.causal_mask(3), masks.padding_mask([2, 3], 3)
     assert_same(masks.both(causal, None, padding)[0, 0], drawn("100 110 110"))
-    assert_same(masks.either(causal, padding)[0, 0], drawn("110 110 111"))
     assert masks.both() is None
     assert masks.both(None, None) is None
-    assert masks.either(causal, None) is None
     assert_same(masks.both(None, causal), causal)
 
 
@@ -109,7 +106,6 @@ def test_the_word_causal_is_the_causal_mask_for_any_lengths():
         (lambda: masks.padding_mask(torch.tensor([1.0]), 4), "of torch.float32"),
         (lambda: masks.padding_mask(torch.tensor(3), 4), r"got shape \(\)"),
         (lambda: masks.padding_mask(torch.tensor([True, False]), 4), "of torch.bool"),
-        (masks.either, "at least one mask"),
         (lambda: masks.both(torch.zeros(2)), "got torch.float32. Add float masks up"),
         (lambda: masks.as_tensor("casual", 2, 2), "got 'casual'"),
         (lambda: masks.as_tensor(torch.ones(2, 2).int(), 2, 2), r"torch.int32.* mask.bool\(\)"),

@@ -2,14 +2,14 @@
 
 It is the convention of `torch.nn.functional.scaled_dot_product_attention` (and the opposite of
 `torch.nn.MultiheadAttention`'s). Masks are boolean tensors that broadcast to (batch, head, query,
-key), so they combine with `&` and `|`, or with `both` and `either`, which also take None for
-"everything is allowed". When there are more keys than queries, the queries are the **last**
-positions, as in generation with a cache.
+key), so they combine with `&` and `|`, or with `both`, which also takes None for "everything is
+allowed". When there are more keys than queries, the queries are the **last** positions, as in
+generation with a cache.
 """
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import torch
@@ -100,16 +100,13 @@ def padding_mask(lengths: Tensor | Sequence[int], length: int, *, device: Device
 
 def both(*masks: Tensor | None) -> Tensor | None:
     """Allow what all of the masks allow; None allows everything."""
-    return _joined(operator.and_, masks)
-
-
-def either(*masks: Tensor | None) -> Tensor | None:
-    """Allow what at least one of the masks allows; None allows everything."""
-    if not masks:
-        raise WrongUsage("either needs at least one mask; got none.")
-    if any(mask is None for mask in masks):
-        return None
-    return _joined(operator.or_, masks)
+    kept = [mask for mask in masks if mask is not None]
+    for mask in kept:
+        if mask.dtype != torch.bool:
+            raise WrongUsage(
+                f"only boolean masks can be combined; got {mask.dtype}. Add float masks up instead."
+            )
+    return None if not kept else functools.reduce(operator.and_, kept)
 
 
 def as_tensor(mask: Mask, num_queries: int, num_keys: int, device: Device = None) -> Tensor | None:
@@ -190,15 +187,3 @@ def _places(num_queries: int, num_keys: int | None, device: Device) -> tuple[Ten
     require_integer("the number of keys", num_keys, low=0)
     queries = torch.arange(num_keys - num_queries, num_keys, device=device)
     return queries.unsqueeze(-1), torch.arange(num_keys, device=device)
-
-
-def _joined(
-    join: Callable[[Tensor, Tensor], Tensor], masks: Iterable[Tensor | None]
-) -> Tensor | None:
-    kept = [mask for mask in masks if mask is not None]
-    for mask in kept:
-        if mask.dtype != torch.bool:
-            raise WrongUsage(
-                f"only boolean masks can be combined; got {mask.dtype}. Add float masks up instead."
-            )
-    return None if not kept else functools.reduce(join, kept)
