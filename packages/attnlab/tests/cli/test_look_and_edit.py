@@ -15,7 +15,6 @@ from attnlab.cli.edit_syntax import parse_edit, read_edits
 from attnlab.cli.prompts import ask
 from attnlab.edits import AddToScores, CutEdge, RedirectToFirst, ZeroHead, edit, edits_to_json
 from attnlab.errors import WrongUsage
-from attnlab.experiments.handmade import report
 from attnlab.look import open_recording
 
 
@@ -25,9 +24,7 @@ def runs(tmp_path_factory, sorter):
     shutil.copytree(sorter, parent / "runs" / "good")
     made = parent / "runs" / "made"
     command = f"run handmade --quiet --out {made} --set seeds=1 steps=1 positions=one_hot"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "_CURVE_POINTS", 2)
-        assert main(command.split()) in (0, 1)
+    assert main(command.split()) in (0, 1)
     return parent
 
 
@@ -239,6 +236,33 @@ def test_edit_keeps_what_repeats_it(run, tmp_path):
     assert open_recording(folder / "after").edits[0]["edit"] == "CutEdge"
 
 
+def test_the_page_of_an_edit_shows_each_step_before_and_after(run, tmp_path):
+    _, out, _ = run(f"edit good cab --zero-head 0.1 --out {tmp_path / 'kept'}")
+    page = (tmp_path / "kept" / "view.html").read_text()
+    steps = [re.split(r"  +", line) for line in out.splitlines() if re.match(r"[1-3]  ", line)]
+    assert len(steps) == 3
+    for number, before, after, *_ in steps:
+        assert f"Step {number}" in page
+        assert f"{before} → {after}; change: " in page
+
+
+def test_the_page_of_a_head_opens_with_it(run, tmp_path):
+    opens = '"opens":{"site":"layers.0.attention.weights","head":1}'
+    run(f"look good cab --head 0.1 --out {tmp_path / 'named'}")
+    run(f"look good cab --out {tmp_path / 'all'}")
+    assert opens in (tmp_path / "named" / "view.html").read_text()
+    assert '"opens"' not in (tmp_path / "all" / "view.html").read_text()
+
+
+def test_a_long_line_of_a_certificate_keeps_its_indentation(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = run("edit good cab --zero-head 0.1")
+    certificate = out[out.index("1 edit, ") :].rstrip().splitlines()
+    assert max(map(len, certificate)) <= 60
+    assert all(line.startswith("  ") for line in certificate[1:])
+    assert sum(line.startswith("      ") for line in certificate) >= 1
+
+
 def test_edit_keeps_both_answers_as_figures_and_no_map_of_zeros(run, tmp_path):
     run(f"edit good cab --zero-head 0.1 --out {tmp_path / 'silenced'}")
     silenced = {each.name for each in (tmp_path / "silenced" / "figures").glob("*.png")}
@@ -276,9 +300,9 @@ def test_the_edits_are_listed_with_what_they_are_told(run):
     status, out, _ = run("edits --json")
     found = {each["edit"]: each["settings"] for each in json.loads(out)}
     assert status == 0
-    assert found["temperature"] == "temperature="
-    assert found["zero-head"] == ""
-    assert found["cut-edge"] == "[renormalise=]"
+    assert found["temperature"] == "query= step= temperature="
+    assert found["zero-head"] == "query= step="
+    assert found["cut-edge"] == "query= key= step= [renormalise=]"
     assert "set a head's output to zero" in run("edits")[1].lower()
 
 

@@ -10,7 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from attnlab.cli.site_facts import HeadFacts, ValueFacts, WeightFacts
-from attnlab.cli.terminal import make_table, matrix_widths, one_line, output, say, show_matrix
+from attnlab.cli.terminal import (
+    make_table,
+    matrix_widths,
+    one_line,
+    output,
+    say,
+    say_indented,
+    show_matrix,
+)
 from attnlab.errors import typed
 
 if TYPE_CHECKING:
@@ -164,15 +172,14 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
         console.print(Text(edit, style="bold"))
     question = _brief(fork.before.input)
     if not fork.before.steps:
-        console.print(Text(f"{question}: no token is chosen; change of the output:", style="bold"))
-        console.print(Text(str(fork.certificate), style="dim"))
+        console.print(Text(f"{question}: no token is chosen; the output changes so:", style="bold"))
+        say_indented(str(fork.certificate))
         return
     table = make_table("step", "before", "after", "change", is_plain=True)
     pairs = zip_longest(fork.before.steps, fork.after.steps)
-    for number, (before, after) in enumerate(pairs, 1):
+    for (number, was, now, changes), (before, after) in zip(fork_rows(fork), pairs, strict=True):
         is_same = before and after and before.choice == after.choice
-        choice = Text(_choice(after), style="" if is_same else "bold red")
-        table.add_row(str(number), _choice(before), choice, _changes(before, after))
+        table.add_row(number, was, Text(now, style="" if is_same else "bold red"), changes)
     console.print(table)
     parting = "the same answer"
     if fork.diverged_at is not None:
@@ -181,7 +188,16 @@ def show_fork(fork: "Fork", edits: Sequence[str]) -> None:
     console.print(Text(f"{question} → {answers}", style="bold"))
     if fork.before.note:
         console.print(Text(fork.before.note, style="dim"))
-    console.print(Text(str(fork.certificate), style="dim"))
+    say_indented(str(fork.certificate))
+
+
+def fork_rows(fork: "Fork") -> list[tuple[str, str, str, str]]:
+    """Return a row for each step: number, choice before, choice after, changed probabilities."""
+    rows = []
+    pairs = zip_longest(fork.before.steps, fork.after.steps)
+    for number, (before, after) in enumerate(pairs, 1):
+        rows.append((str(number), _choice(before), _choice(after), _changes(before, after)))
+    return rows
 
 
 def show_weights(site: str, facts: WeightFacts) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from attnlab.cli.model_doctor import examine_model
 from attnlab.cli.options import AsJson
-from attnlab.cli.terminal import print_json, show_table, words
+from attnlab.cli.terminal import note, print_json, show_table, words
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def doctor(
         return examine_model(model, ends_in, as_json=as_json)
     if ends_in is not None:
         raise WrongUsage("--ends-in is for a model; name one.")
+    note("checking packages, the compiler and the speed of this processor: some seconds")
     findings = examine()
     if as_json:
         print_json([finding._asdict() for finding in findings])

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from attnlab.look.questions import Question
 
 
+_COMMON = ("head", "row")
+"""Where any edit applies, beside layer and site."""
+
+
 def edit(
     run: str,
     /,
@@ -107,13 +111,15 @@ def edits_(*, as_json: AsJson = False) -> int:
     rows = []
     for name, kind in sorted(edit_kinds().items()):
         does = str(kind.__doc__).partition("\n")[0]
-        rows.append((dashed(name), does, " ".join(own_fields(kind))))
+        places = [f"{field}=" for field in kind.NARROWS if field not in _COMMON]
+        rows.append((dashed(name), does, " ".join([*places, *own_fields(kind)])))
     if as_json:
         terminal.print_rows(("edit", "does", "settings"), rows)
         return 0
     terminal.show_table(("edit", "what it does", "settings"), rows)
     terminal.say(
-        "settings of the place: layer= site= head= query= key= row= step=, where an edit has them",
+        "each also takes layer= or site=, head= and row=: "
+        "--edit 'cut-edge layer=0 head=1 query=3 key=0'; [in brackets]: has a default",
         is_quiet=True,
     )
     return 0

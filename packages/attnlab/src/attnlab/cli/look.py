@@ -73,7 +73,9 @@ def look(
     sites = list(chosen) or site or ["*weights"]
     recording = recorded(question, sites)
     if out is not None:
-        save_recording(recording, out, title=f"{Path(run).name}: {' '.join(words)}")
+        opens = next(((name, heads[0]) for name, heads in chosen.items()), None)
+        title = f"{Path(run).name}: {' '.join(words)}"
+        save_recording(recording, out, title=title, opens=opens)
     if not recording:
         raise WrongUsage(
             f"nothing was recorded at {' or '.join(sites)}; a mask exists only where something is "

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnlab.cli.answers import fork_rows
 from attnlab.cli.terminal import say
 from attnlab.core.store import explained, write_json
 from attnlab.errors import CouldNotRun
@@ -35,8 +36,10 @@ def show_page(out: Path | None, page: str = "view.html") -> None:
         say(f"page     {out / page}")
 
 
-def save_recording(recording: "Recording", folder: Path, *, title: str) -> None:
-    """Save a recording, figures of its heads, and the page."""
+def save_recording(
+    recording: "Recording", folder: Path, *, title: str, opens: tuple[str, int] | None = None
+) -> None:
+    """Save a recording, figures of its heads, and the page, which opens with a site's head."""
     from attnlab.draw.attention import draw_heads
     from attnlab.draw.view import write_view
 
@@ -48,7 +51,7 @@ def save_recording(recording: "Recording", folder: Path, *, title: str) -> None:
     if sum(recording.shape(site)[1] for site in weights) <= _MAX_HEADS_TOGETHER:
         _save(draw_heads(recording, sites=weights), folder / "figures" / "all-heads")
     _draw_each(recording, None, weights, folder)
-    write_view(folder / "view.html", recording.select(weights), title=title)
+    write_view(folder / "view.html", recording.select(weights), title=title, opens=opens)
 
 
 def save_fork(
@@ -84,6 +87,10 @@ def save_fork(
         answer = f"{unedited}, as before"
     notes = [
         ("Answer", answer),
+        *(
+            (f"Step {step}", f"{was} → {now}; change: {rest}")
+            for step, was, now, rest in fork_rows(fork)
+        ),
         ("Maps", "of the tokens of the unedited answer, read without and with the edits"),
         ("Certificate", str(fork.certificate)),
     ]

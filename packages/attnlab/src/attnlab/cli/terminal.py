@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -123,6 +124,21 @@ def say_lines(text: str) -> None:
     """Print each line of a text."""
     for line in text.split("\n"):
         say(line)
+
+
+def say_indented(text: str) -> None:
+    """Print lines, quietly; a line that is too long goes on below, further in."""
+    console = output()
+    for line in text.split("\n"):
+        start = " " * (len(line) - len(line.lstrip()))
+        wrapped = textwrap.wrap(
+            one_line(line.strip()),
+            console.width,
+            initial_indent=start,
+            subsequent_indent=f"{start}    ",
+            break_on_hyphens=False,
+        )
+        console.print(Text("\n".join(wrapped), style="dim"))
 
 
 def say_short(line: Text) -> None:

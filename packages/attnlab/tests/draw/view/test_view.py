@@ -54,6 +54,13 @@ def test_every_reading_names_its_cell_and_is_within_its_bound(open_view):
         check_cell(page, patterns[1], 2, row, column)
 
 
+def test_a_page_opens_with_the_head_that_is_asked_for(open_view):
+    patterns = make_layers()
+    page = open_view(patterns, opens=(patterns[1].site, 2))
+    assert title(page) == "Head 1.2"
+    assert page.get_by_label("Layer", exact=True).input_value() == "1"
+
+
 def test_pointing_at_a_cell_reads_it_and_a_click_follows_its_query(open_view):
     patterns = make_layers()
     page = open_view(patterns)

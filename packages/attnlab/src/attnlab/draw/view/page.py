@@ -36,6 +36,7 @@ def view_page(
     title: str = "Attention",
     names: Sequence[str] = ("before", "after"),
     notes: Sequence[tuple[str, str]] = (),
+    opens: tuple[str, int] | None = None,
     max_bytes: int = _MAX_BYTES,
 ) -> str:
     """Render the interactive page of a recording: every head, every weight, zoom, keyboard control.
@@ -57,6 +58,7 @@ def view_page(
         title: the title of the page.
         names: names of the two recordings.
         notes: (name, text) pairs for below the title, such as answers; line ends are kept.
+        opens: the site and number of the head that is shown first; None for the first one.
         max_bytes: the largest size of the page.
 
     Raises:
@@ -74,6 +76,8 @@ def view_page(
             f"room for the maps; give a larger max_bytes than {max_bytes:,}."
         )
     maps = fit_maps(patterns, others, names=names, max_bytes=max_bytes - taken)
+    if opens is not None:
+        maps["opens"] = {"site": opens[0], "head": opens[1]}
     remarks = [*_remarks(recordings, patterns, maps)]
     facts = page_facts(recordings[-1], patterns, notes, others=others, remarks=remarks)
     page = make_page(

@@ -31,7 +31,7 @@ export async function mount(element, contents) {
     app.heatmap.show({ colors });
     showRow(app, app.state.row);
   });
-  await openGroup(app, 0);
+  await openGroup(app, ...openingOf(contents));
   element.dataset.ready = "true";
   return {
     head: () => ({ group: app.group, layer: app.group.layers[state.layer], head: state.head, name: nameOf(app), map: app.map }),
@@ -43,6 +43,15 @@ export async function mount(element, contents) {
       return showHead(app);
     },
   };
+}
+
+// The head that the page was asked for, or the first one.
+function openingOf({ groups, opens }) {
+  for (const [index, { layers }] of groups.entries()) {
+    const layer = layers.findIndex(({ site }) => site === opens?.site);
+    if (layer >= 0) return [index, { layer, head: opens.head }];
+  }
+  return [0];
 }
 
 // What was shown stays, as far as there is such: the head, the row, and which of two recordings.
@@ -163,6 +172,7 @@ async function openGroup(app, index, place = {}) {
   Object.assign(state, { group: index, layer: 0, head: 0, row: last }, place);
   state.row = Math.min(state.row, last);
   app.group = group;
+  choosers.group.select.value = String(index);
   app.thumbs[index] ??= await readThumbs(group);
   choosers.layer.offer(group.layers.map((layer, i) => [i, layer.layer || "·"]), state.layer);
   const facts = Object.keys(contents.fact_words).filter((fact) => fact in group.layers[0].heads[0].facts[0]);
