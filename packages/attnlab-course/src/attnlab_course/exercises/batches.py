@@ -300,12 +300,6 @@ EXERCISE = Exercise(
             "validation than in training.",
         ),
         Mistake(
-            "seed not used",
-            "random.Random(seed)",
-            "random.Random()",
-            "The seed is not used, so that no split can be made a second time.",
-        ),
-        Mistake(
             "order of a set",
             "distinct = sorted({text",
             "distinct = list({text",

@@ -157,12 +157,6 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         Mistake(
-            "softmax over columns",
-            "/ self.temperature, dim=-1)",
-            "/ self.temperature, dim=0)",
-            "The softmax runs down the columns. Each row, not each column, should sum to 1.",
-        ),
-        Mistake(
             "temperature after the softmax",
             _MIXED,
             "torch.softmax(self.A @ self.B, dim=-1) / self.temperature",

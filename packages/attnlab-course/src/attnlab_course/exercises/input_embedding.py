@@ -174,7 +174,6 @@ EXERCISE = Exercise(
         Check("default", "drops one in ten by default", default_share, graded=True),
     ),
     mistakes=(
-        Mistake("no dropout", _LAST, "return x", "Nothing is ever dropped."),
         Mistake(
             "dropped before",
             f"x = {_SUM}\n        {_LAST}",

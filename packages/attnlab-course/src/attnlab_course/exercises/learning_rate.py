@@ -167,12 +167,6 @@ EXERCISE = Exercise(
             "The rate falls to 0. It should end at a share of the peak.",
         ),
         Mistake(
-            "restarts",
-            _PROGRESS,
-            "progress = (step - warmup) / max(steps - 1 - warmup, 1)",
-            "After the last step the cosine goes on and climbs again.",
-        ),
-        Mistake(
             "divides by zero",
             "max(steps - 1 - warmup, 1)",
             "(steps - 1 - warmup)",

@@ -264,12 +264,6 @@ EXERCISE = Exercise(
             "`effect` looks at the first input only; a head may act on others.",
         ),
         Mistake(
-            "sign kept",
-            "largest = max(largest, np.abs(change).max())",
-            "largest = max(largest, change.max())",
-            "`effect` overlooks changes below 0.",
-        ),
-        Mistake(
             "stream compared",
             "change = result(heads, readout, x, {name: zero}) - result(heads, readout, x)",
             "change = head_output(heads[name], x)",

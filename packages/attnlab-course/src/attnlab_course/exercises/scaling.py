@@ -171,13 +171,6 @@ EXERCISE = Exercise(
             "-(weights * weights.log()).sum(dim=-1)",
             "A weight of 0 gives NaN: its logarithm is −∞, and 0 times −∞ is no number.",
         ),
-        Mistake(
-            "largest of all",
-            "float(scaled.amax(dim=-1).mean())",
-            "float(scaled.max())",
-            "The largest weight is that of all rows together; it should be the mean of the "
-            "largest of each row.",
-        ),
     ),
     hints=(
         "How many products does one score sum? And how does the spread of a sum of independent "

@@ -249,13 +249,6 @@ EXERCISE = Exercise(
             "len(source)",
             "PAD is scrambled like a token. It is no part of the text and stays at the end.",
         ),
-        Mistake(
-            "source changed in place",
-            _SCRAMBLED,
-            _SCRAMBLED.replace("source.clone()", "source"),
-            "The source itself is scrambled, so the orders pile up and the caller's source is "
-            "changed.",
-        ),
     ),
     hints=(
         "How many orders do four tokens have, and does one of them show anything about the others?",

@@ -137,12 +137,6 @@ EXERCISE = Exercise(
     mistakes=(
         power_mistake("* math.sqrt(self.d_model)", "self.d_model", "* "),
         Mistake(
-            "no scaling",
-            _LOOK,
-            "self.embedding(ids)",
-            "The rows are not scaled: positions of size 1 would drown them.",
-        ),
-        Mistake(
             "scaled by width",
             "math.sqrt(self.d_model)",
             "self.d_model",

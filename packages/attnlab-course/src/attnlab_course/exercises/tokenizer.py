@@ -195,13 +195,6 @@ EXERCISE = Exercise(
             "Equally frequent words come in alphabetical order; the first to appear comes first.",
         ),
         Mistake(
-            "encoded uncleaned",
-            "for word in self.clean(text).split()]",
-            "for word in text.split()]",
-            "`encode` looks words up as they stand. The words of the vocabulary are clean, so a "
-            "word with a capital is never found.",
-        ),
-        Mistake(
             "one too long",
             "[2, *ids][:max_length]",
             "[2, *ids[:max_length]]",

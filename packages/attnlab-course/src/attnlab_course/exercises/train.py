@@ -304,18 +304,6 @@ EXERCISE = Exercise(
             "references to the parameters, not a copy.",
         ),
         Mistake(
-            "last weights",
-            "model.load_state_dict(best)",
-            "pass",
-            "The model ends with the weights of the last epoch; it should have those of the best.",
-        ),
-        Mistake(
-            "validated in training mode",
-            "model.eval()",
-            "pass",
-            "The validation is made in training mode, so a dropout would falsify it.",
-        ),
-        Mistake(
             "not back in training mode",
             "for _ in range(epochs):\n        model.train()",
             "model.train()\n    for _ in range(epochs):",

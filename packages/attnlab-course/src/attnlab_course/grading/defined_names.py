@@ -36,7 +36,7 @@ def global_names(source: str) -> GlobalNames:
         module = symtable.symtable(source, "answer", "exec")
     except (SyntaxError, ValueError):
         return GlobalNames(frozenset(), frozenset(), frozenset())
-    for table in _tables(module):
+    for table in all_tables(module):
         for symbol in table.get_symbols():
             name = symbol.get_name()
             if table is not module and not symbol.is_global():
@@ -53,10 +53,11 @@ def global_names(source: str) -> GlobalNames:
     )
 
 
-def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+def all_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    """Yield a table of names and those of all scopes in it."""
     yield table
     for child in table.get_children():
-        yield from _tables(child)
+        yield from all_tables(child)
 
 
 class DefinedNames:

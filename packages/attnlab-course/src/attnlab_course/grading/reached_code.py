@@ -10,6 +10,8 @@ import symtable
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from attnlab_course.grading.defined_names import all_tables
+
 DYNAMIC = {"exec", "eval", "compile", "vars", "globals", "locals", "__import__", "__builtins__"}
 """Names of Python that can reach any other name."""
 
@@ -117,7 +119,7 @@ def _read(node: ast.stmt) -> _Statement:
     """Note what a statement uses, binds and may change."""
     statement = _Statement(node)
     top = symtable.symtable(ast.unparse(node), "answer", "exec")
-    for table in _tables(top):
+    for table in all_tables(top):
         is_class = isinstance(table, symtable.Class)
         for symbol in table.get_symbols():
             name = symbol.get_name()
@@ -135,12 +137,6 @@ def _read(node: ast.stmt) -> _Statement:
     for part in ast.walk(node):
         _note_changes(part, statement)
     return statement
-
-
-def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    yield table
-    for child in table.get_children():
-        yield from _tables(child)
 
 
 def _note_changes(node: ast.AST, statement: _Statement) -> None:

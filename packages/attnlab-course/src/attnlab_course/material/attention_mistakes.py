@@ -142,8 +142,8 @@ def root_mistakes(
             "scaled by the number of queries",
             old,
             f"/ {root}({queries})",
-            "The scores are divided by the root of another number, such as the number of queries or "
-            "of keys. They grow with the number of products that are summed in each: the width.",
+            "The scores are divided by the root of another number, such as the number of queries "
+            "or of keys. They grow with the number of products that are summed in each: the width.",
             tuple(f"/ {root}({other})" for other in others),
         ),
     )
@@ -214,12 +214,6 @@ def eps_mistakes(number: str, eps: str) -> tuple[Mistake, ...]:
             old,
             f"(torch.sqrt({number}) + {eps})",
             "eps is added to the root. It belongs inside it.",
-        ),
-        Mistake(
-            "no eps",
-            old,
-            f"torch.sqrt({number})",
-            "eps is missing, so a row without any spread is divided by 0.",
         ),
     )
 
