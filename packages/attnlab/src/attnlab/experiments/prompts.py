@@ -16,7 +16,7 @@ _OPTIONS = ("pair", "steps", "target")
 
 
 def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Question:
-    """Put a text to a model, as the command line does.
+    """Ask a model a text: the question can be traced, recorded, edited and shown.
 
     The question knows the model, what it is called with and what its tokens are called:
     `question.trace()` answers step by step, `recorded(question)` (or `record`, with

@@ -83,7 +83,7 @@ class PopulationProof:
 def prove(
     subject: Any, task: Asked = None, *, dtype: torch.dtype | None = None, **options: Any
 ) -> Proof | ModelProof | PopulationProof:
-    """Put a model to every input: right on all by more than rounding can change, or the first that
+    """Prove a model right on every input by more than rounding can change, or find the first that
     fails.
 
     Args:

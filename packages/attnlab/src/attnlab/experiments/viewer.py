@@ -46,7 +46,7 @@ def show(
     out: Path | str | None = None,
     **options: Any,
 ) -> Shown | EditableView | Path:
-    """Show something: inside a notebook if this is one, else as a page in the browser.
+    """Show a run, model, recording or result, in the notebook if this is one, else in the browser.
 
     Args:
         thing: a run, population, sweep or search, or the folder of one; a model, which answers an

@@ -13,13 +13,13 @@ from attnlab.parts.cache import Cache
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig(TransformerConfig):
-    """A decoder-only language model."""
+    """The settings of a decoder-only language model."""
 
     tie_output: bool = option(True, "read the output out with the token embedding")
 
 
 class Decoder(Stack):
-    """Tokens in, next-token logits out."""
+    """A decoder-only language model: tokens in, next-token logits out."""
 
     sites = ("embedding", "logits")
 

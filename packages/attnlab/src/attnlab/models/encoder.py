@@ -17,7 +17,7 @@ from attnlab.parts.linear import Linear
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(TransformerConfig):
-    """An encoder, with classes to choose from or without."""
+    """The settings of an encoder, with classes to choose from or without."""
 
     num_classes: int | None = option(
         None, "classes to read out; none: one vector for each token", low=1, high=1_000_000
@@ -33,7 +33,7 @@ class EncoderConfig(TransformerConfig):
 
 
 class Encoder(Stack):
-    """Tokens in, class logits (or one vector for each token) out."""
+    """An encoder: tokens in, class logits (or one vector for each token) out."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)

@@ -17,8 +17,8 @@ from attnlab.sites import SitedModule
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig(TransformerConfig):
-    """An encoder and a decoder of the same width over one vocabulary; `positions` are the
-    decoder's."""
+    """The settings of an encoder and a decoder of the same width over one vocabulary; `positions`
+    are the decoder's."""
 
     num_encoder_layers: int | None = option(
         None, "blocks of the encoder; none: as many as num_layers", low=1, high=1_000
@@ -39,7 +39,7 @@ class EncoderDecoderConfig(TransformerConfig):
 
 
 class EncoderDecoder(SitedModule):
-    """Source and target tokens in, next-target-token logits out."""
+    """An encoder–decoder: source and target tokens in, next-target-token logits out."""
 
     sites = ("logits",)
 

@@ -39,7 +39,7 @@ class Matrices(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SingleHeadConfig(Config):
-    """The widths of a single head."""
+    """The settings of a single head."""
 
     input_dim: int = option(3, "width of an input vector", low=1, high=65_536)
     qk_dim: int = option(3, "width of query and key", low=1, high=65_536)
@@ -54,7 +54,7 @@ class SingleHeadConfig(Config):
 
 
 class SingleHead(SitedModule):
-    """Vectors in, vectors out, one attention between them."""
+    """A single head of attention: vectors in, vectors out."""
 
     sites = ("query", "key", "value", "mask", "scores", "weights", "heads", "output")
 

@@ -263,7 +263,7 @@ def multi_head_attention(
     scale: float | bool | None = None,
     dropout: float = 0.0,
 ) -> MultiHeadAttention:
-    """Build the usual case: heads of width d_model / num_heads and four projections of one kind.
+    """Build multi-head attention: heads of width d_model / num_heads, four projections of one kind.
 
     >>> import torch
     >>> multi_head_attention(8, 2)(torch.zeros(1, 3, 8)).output.shape

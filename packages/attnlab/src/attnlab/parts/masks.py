@@ -23,7 +23,7 @@ Device: TypeAlias = torch.device | str | None
 
 
 def causal_mask(num_queries: int, num_keys: int | None = None, *, device: Device = None) -> Tensor:
-    """Each query sees itself and what came before: (query, key).
+    """Mask where each query sees itself and what came before: (query, key).
 
     >>> causal_mask(3).int()
     tensor([[1, 0, 0],

@@ -161,7 +161,7 @@ def ablate(
     edges: Iterable[tuple[int, int]] | None = None,
     how: SweepOptions = USUAL,
 ) -> Ablation:
-    """Ablate one place after another, and measure the effects on the output.
+    """Take out each head, edge, layer or part, one at a time, and measure the effect.
 
     Every head of a run's model, by the logit of the first letter that it answers::
 

@@ -247,7 +247,7 @@ def pattern_effects(
     seed: int = 0,
     how: SweepOptions = USUAL,
 ) -> PatternEffects:
-    """Put every head under every control, over many inputs.
+    """Test whether the pattern of each head matters, by seven controls over many inputs.
 
     Args:
         model: of a run, pretrained, or built of attnlab's parts; in evaluation mode.

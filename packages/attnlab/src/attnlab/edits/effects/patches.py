@@ -84,7 +84,7 @@ def patch_all(
     estimate: Estimate | None = None,
     how: SweepOptions = USUAL,
 ) -> Patched:
-    """Patch one place after another, from one run into the other.
+    """Patch values of one input's run into another's, place by place, and measure the effect.
 
     Which position carries the difference of two inputs::
 

@@ -56,7 +56,7 @@ def patch_paths(
     direction: Direction = "denoise",
     how: SweepOptions = USUAL,
 ) -> Patched:
-    """Patch one path after another; the `places` of the result are paths, each a `Path`.
+    """Patch what one part sends to another, path by path; the `places` of the result are paths.
 
     Args:
         model: of a run, pretrained, or built of attnlab's parts; in evaluation mode.
