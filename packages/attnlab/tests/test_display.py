@@ -270,6 +270,14 @@ def results():
     return {kind.__name__ for kind in first | second}
 
 
+def test_a_long_sentence_is_folded_at_the_prompt_and_not_cut():
+    caution = "  caution: " + "clean and corrupted barely differ; " * 4 + "choose others."
+    text = card_text(Card("Patched", lines=[caution]), 15)
+    assert " ".join(text.split()) == " ".join(f"Patched {caution}".split())
+    assert max(map(len, text.splitlines())) <= 100
+    assert all(line.startswith("      ") for line in text.splitlines()[2:])
+
+
 def test_every_result_has_an_example_here():
     assert results() - SMALL <= set(EXAMPLES), (
         "a new kind of result: decorate it with @displayed and add an example"

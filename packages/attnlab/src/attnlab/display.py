@@ -9,6 +9,7 @@ terminal.
 """
 
 import html
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -76,11 +77,14 @@ def _short_list(values: Mapping[Any, Any] | Sequence[Any]) -> str:
 def card_text(card: Card, lines: int | None = None) -> str:
     """Write a card as text, at most so many lines; None for all."""
     rows = card.rows[:lines]
-    text_lines = [harmless(card.title), *_fact_lines(card.facts), *_table_lines(card.columns, rows)]
-    total = len(text_lines) + len(card.rows) - len(rows) + len(card.lines)
-    text_lines += map(harmless, card.lines[:lines])
+    table_lines = [*_fact_lines(card.facts), *_table_lines(card.columns, rows)]
     if lines is None:
+        text_lines = [harmless(card.title), *table_lines, *map(harmless, card.lines)]
         return "\n".join(map(str.rstrip, text_lines))
+    text_lines = [*folded(card.title, _WIDTH), *table_lines]
+    for line in card.lines:
+        text_lines += folded(line, _WIDTH)
+    total = len(text_lines) + len(card.rows) - len(rows)
     kept: list[str] = []
     for line in text_lines[:lines]:
         line = _clipped(line.rstrip(), _WIDTH)
@@ -91,6 +95,24 @@ def card_text(card: Card, lines: int | None = None) -> str:
     if more:
         kept.append(f"… {more:,} more line{'s' * (more != 1)}")
     return "\n".join(kept)
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Break a line at blanks; what goes on below is further in.
+
+    >>> folded("  a long line", 10)
+    ['  a long', '      line']
+    """
+    text = harmless(text.replace("\n", " ")).rstrip()
+    start = " " * (len(text) - len(text.lstrip()))
+    lines = textwrap.wrap(
+        text.lstrip(),
+        width,
+        initial_indent=start,
+        subsequent_indent=f"{start}    ",
+        break_on_hyphens=False,
+    )
+    return lines or [""]
 
 
 def _fact_lines(facts: Sequence[tuple[str, Any]]) -> list[str]:

@@ -158,6 +158,7 @@ MISTAKES = {
     "search good --corpus": "search needs a value for --corpus",
     "grade good": "grade needs a value for --out: the folder of the grades",
     "run sorting --seeds": "run needs a value for --seeds: how many models",
+    "run sorting --steps 20": "Did you mean --seeds? Settings are written --set key=value.",
     "truth show": "truth show needs a value for CIRCUIT: ",
 }
 NOT_THERE = {
@@ -170,7 +171,7 @@ NOT_THERE = {
     f"show {'x' * 300}": "no run in xxx",
     f"open {'x' * 300}": "no run in xxx",
     f"list {'x' * 300}": "there is no folder xxx",
-    "trace nothere": "no run called nothere, and no such pretrained model; known: good",
+    "trace nothere": "no run called nothere, and no such pretrained model: 'nothere' is no folder",
     "show nothing": "there is no run in nothing; known: good",
     "list nowhere": "there is no folder nowhere",
 }

@@ -175,4 +175,8 @@ def _usage(error: cyclopts.CycloptsError) -> str:
             sentence += " Give one at a time; an input of several words stands in quotes."
     if not sentence.endswith((".", "?")):
         sentence += "."
+    if isinstance(error, cyclopts.UnknownOptionError):
+        options = [name for argument in error.argument_collection for name in argument.names]
+        if "--set" in options:
+            sentence += " Settings are written --set key=value."
     return sentence

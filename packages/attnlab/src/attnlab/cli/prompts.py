@@ -159,9 +159,7 @@ def open_model(name: str, **opening: Any) -> "Pretrained":
             why = f": {error}"
             if "/" not in name and not Path(name).suffix:
                 guess = similar(Path(name))
-                why = f".{guess}"
-                if not guess:
-                    why = f"; {runs_there(name)}"
+                why = f".{guess}" if guess else f"{why} As for runs, {runs_there(name)}"
             raise CouldNotRun(
                 f"there is no run called {name}, and no such pretrained model{why}"
             ) from None

@@ -52,6 +52,8 @@ def find_run(name: str) -> Path:
         raise WrongUsage(f"{name} is no run but holds some; name one of them: {', '.join(inside)}.")
     _refuse_member(here)
     _refuse_member(RUNS / name)
+    if os.path.isfile(here / "view.html"):
+        raise CouldNotRun(f"{name} is no run; attnlab open {typed(name)} shows the page in it.")
     hint = f"attnlab run {name} makes one." if name in SYSTEMS else runs_there(here.name)
     raise CouldNotRun(f"there is no run in {name}; {hint}")
 

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import sys
-import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from attnlab.display import harmless
+from attnlab.display import folded, harmless
 from attnlab.errors import typed
 
 if TYPE_CHECKING:
@@ -130,15 +129,7 @@ def say_indented(text: str) -> None:
     """Print lines, quietly; a line that is too long goes on below, further in."""
     console = output()
     for line in text.split("\n"):
-        start = " " * (len(line) - len(line.lstrip()))
-        wrapped = textwrap.wrap(
-            one_line(line.strip()),
-            console.width,
-            initial_indent=start,
-            subsequent_indent=f"{start}    ",
-            break_on_hyphens=False,
-        )
-        console.print(Text("\n".join(wrapped), style="dim"))
+        console.print(Text("\n".join(folded(line, console.width)), style="dim"))
 
 
 def say_short(line: Text) -> None:

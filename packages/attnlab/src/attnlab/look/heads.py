@@ -148,11 +148,16 @@ def _heads_of(
         return part, range(sizes[part])
     layer, _, head = name.rpartition(".")
     if layer not in by_name and _NAME.fullmatch(name):
-        layers = ", ".join(map(layer_name, sizes))
-        raise WrongUsage(f"there is no head {name}; the layers with heads are {layers:.200}.")
+        layers = list(map(layer_name, sizes))
+        known = f"{', '.join(layers):.200}"
+        if len(layers) > 1 and layers == list(map(str, range(len(layers)))):
+            known = f"0 to {len(layers) - 1}"
+        raise WrongUsage(f"there is no head {name}; the layers with heads are {known}.")
     if layer not in by_name or not head.isdecimal():
         known = did_you_mean(layer or name, by_name)
-        raise WrongUsage(f"{name!r} is neither a head, LAYER.HEAD, nor a layer; {known}")
+        raise WrongUsage(
+            f"{name!r} is neither a head, LAYER.HEAD such as 0.1, nor a layer; {known}"
+        )
     part = by_name[layer]
     if int(head) >= sizes[part]:
         raise WrongUsage(f"there is no head {name}; the layer has {sizes[part]} heads, from 0.")

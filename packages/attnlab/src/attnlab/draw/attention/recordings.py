@@ -67,7 +67,8 @@ def _drawable(recording: Any, row: int) -> "list[Pattern | SummaryMaps]":
         kind = f"{kind} without any"
     raise WrongUsage(
         f"expected a recording, weights, a pattern or a list of patterns; got {kind}. "
-        "attnlab.record makes a recording; attnlab.show also takes a model, a run or a result."
+        "attnlab.record makes a recording; attnlab.show also takes a model, a run or a table of "
+        "effects; other results are printed."
     )
 
 

@@ -172,6 +172,7 @@ def ablate(
         model: of a run, pretrained, or built of attnlab's parts; in evaluation mode.
         inputs: a text, or several of as many tokens, for the model of a run or a pretrained one; a
             tensor of ids, a tuple (source, target), or a mapping of what the model's forward takes.
+            A text is read to its end, where the answer begins; `record` reads the answer too.
         what: "heads": a head's output is zero. "edges": one query may not attend to one key, in all
             heads at once, and its other weights are renormalised; "head edges": in one head alone.
             "layers": a block returns its input. "mlps", "attentions": the part adds nothing.

@@ -200,7 +200,8 @@ class PatternEffects:
 
     def number_tables(self) -> list[NumberTable]:
         """Return the mean effects as a table to draw: head by control."""
-        names, label = list(map(str, self.heads)), f"mean change of the {self.measured}"
+        names = [str(head).removeprefix("head ") for head in self.heads]
+        label = f"mean change of the {self.measured}"
         values = self.tested.mean.tolist()
         table = NumberTable("Controls", label, names, self.controls, "head", "control", values)
         return [table]

@@ -203,7 +203,7 @@ function showOverview(app) {
   const [down, across] = group.cells.map((cell) => cell * group.thumb);
   const small = down * across > 1 ? `Each pixel: the ${state.variant === 2 ? "greatest change" : "largest"} of ${down} × ${across} weights. ` : "";
   const [name, meaning] = contents.fact_words[state.fact] ?? [];
-  app.overviewNote.textContent = state.fact === "picture" ? `${small}Shade: ${state.scale === "root" ? "square root" : "linear"}, 0 to 1.`
+  app.overviewNote.textContent = state.fact === "picture" ? `${small}Shade: ${state.scale === "root" ? "square root" : "linear"}, ${state.variant === 2 ? "−1" : "0"} to 1.`
     : `${name} (${meaning}), mean over the queries, exact; the strongest shade is the ${state.variant === 2 ? "greatest change" : "largest"} of all.`;
 }
 
