@@ -131,6 +131,16 @@ class HeadSources:
         return card_text(self._card())
 
 
+def head_of_one_input(model: nn.Module, call: Call, head: str) -> tuple[str, int]:
+    """Return the part and the number of a head; raise `WrongUsage` for several inputs or a model
+    that draws at random."""
+    if call.num_rows != 1:
+        raise WrongUsage(f"why takes one input; got {call.num_rows}. Ask for each by itself.")
+    if drops_out(model):
+        raise WrongUsage("the model has random dropout; call model.eval() first.")
+    return one_head(model, head)
+
+
 @torch.no_grad()
 def sources_of(
     model: nn.Module,
@@ -152,11 +162,7 @@ def sources_of(
         CouldNotRun: the values or what the heads write are not seen; with a target, logits that are
             no sum of parts.
     """
-    part, number = one_head(model, head)
-    if call.num_rows != 1:
-        raise WrongUsage(f"one input is taken apart; got {call.num_rows}. Ask for each by itself.")
-    if drops_out(model):
-        raise WrongUsage("the model has random dropout; call model.eval() first.")
+    part, number = head_of_one_input(model, call, head)
     sites = {name: site_of(part, name) for name in ("weights", "value", "heads")}
     lacking = sorted(set(sites.values()) - set(site_names(model)))
     if lacking:

@@ -7,22 +7,20 @@ from torch import nn
 
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.inputs import Call
-from attnlab.look.recording.tokens import Vocabulary, token_name, vocabulary_of
+from attnlab.look.recording.tokens import token_name, vocabulary_of
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.pretrained.model import Pretrained
 
 _MOST_JOINED = 2  # tokens in the name of a position
 
 
-def position_names(
-    calls: Sequence[Call], model: nn.Module, vocabulary: Vocabulary | None = None
-) -> dict[str, tuple[str, ...]]:
+def position_names(calls: Sequence[Call], model: nn.Module) -> dict[str, tuple[str, ...]]:
     """Name the positions of each stack by the tokens that are read there: `{"": ("a", "b/c")}`.
 
     Two different tokens at a position are joined by a slash; more leave it without a name. A stack
     that reads vectors is left out.
     """
-    vocabulary = vocabulary_of(model, vocabulary)
+    vocabulary = vocabulary_of(model, None)
     names_by_stack = {}
     for stack in stacks_of(model):
         ids = [call_ids for call in calls if (call_ids := call.ids_of(stack)) is not None]

@@ -26,13 +26,12 @@ from torch import Tensor, nn
 from attnlab.display import Card, NumberTable, card_text, count_words, displayed
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.head_scores import HeadScores
-from attnlab.look.head_sources import HeadSources, sources_of
-from attnlab.look.heads import head_name, one_head
+from attnlab.look.head_sources import HeadSources, head_of_one_input, sources_of
+from attnlab.look.heads import head_name
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.position_names import position_at
 from attnlab.look.recording.recorder import passage_of
 from attnlab.look.target_ids import target_ids
-from attnlab.parts.dropout import drops_out
 from attnlab.sites import site_of
 
 _MOST_LINES = 10
@@ -238,11 +237,7 @@ def score_terms(
 ) -> ScoreTerms:
     """Decompose a score of one call of a model, as `why` does; `words` are the tokens of each
     stack, if there are better names than those of its ids."""
-    part, number = one_head(model, head)
-    if call.num_rows != 1:
-        raise WrongUsage(f"why takes one input; got {call.num_rows}. Ask for each by itself.")
-    if drops_out(model):
-        raise WrongUsage("the model has random dropout; call model.eval() first.")
+    part, number = head_of_one_input(model, call, head)
     score = HeadScores(model, call, part, number)
     names = score.seen.named(words).tokens(site_of(part, "weights"))
     at_query, at_key = position_at("query", query, names.query), position_at("key", key, names.key)
