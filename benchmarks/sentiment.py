@@ -18,9 +18,10 @@ import torch
 
 from attnlab import seeds
 from attnlab.configs import parse_settings
+from attnlab.core.stats import sign_test
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.sentiment.baseline import train_baselines
-from attnlab.experiments.sentiment.comparison import gain_over, mcnemar
+from attnlab.experiments.sentiment.comparison import gain_over
 from attnlab.experiments.sentiment.config import MODELS, ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement, Data, load_data
 from attnlab.experiments.sentiment.fit import Outcome, prepare, train_all
@@ -57,7 +58,9 @@ def print_outcome(outcome: Outcome) -> None:
         gains = []
         for baseline in outcome.baselines:
             other = outcome.correct[baseline.name]
-            gain, p = gain_over(correct, other), mcnemar(correct[0], other[0])
+            one, two = correct[0], other[0]
+            p = sign_test(int((one & ~two).sum()), int((~one & two).sum()))  # McNemar's
+            gain = gain_over(correct, other)
             gains.append(f"{gain.points} ({gain.ends}, p {p:.2g})")
         value, low, high = outcome.accuracy(name)
         size = sum(count_from_model(found[0].model).values())

@@ -7,7 +7,7 @@ import torch
 
 from attnlab.core.stats import is_above
 from attnlab.experiments.sentiment.classes import class_figures, confusion_matrix
-from attnlab.experiments.sentiment.comparison import gain_over, mcnemar
+from attnlab.experiments.sentiment.comparison import gain_over
 
 
 def below(x):
@@ -77,15 +77,6 @@ def test_a_difference_and_its_other_way_round_are_the_same():
     assert [there.value, there.low, there.high] == pytest.approx(
         [-back.value, -back.high, -back.low]
     )
-
-
-@pytest.mark.parametrize(
-    ("wins", "losses", "expected"), [(5, 0, 2 / 32), (0, 0, 1.0), (3, 3, 1.0), (1, 8, 20 / 512)]
-)
-def test_mcnemar_is_the_two_sided_sign_test(wins, losses, expected):
-    one = torch.tensor([True] * wins + [False] * losses + [True])
-    other = torch.tensor([False] * wins + [True] * losses + [True])
-    assert mcnemar(one, other) == pytest.approx(expected)
 
 
 def test_the_figures_of_classes_are_those_of_scikit_learn():

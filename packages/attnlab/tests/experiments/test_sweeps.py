@@ -539,11 +539,11 @@ def test_the_phase_diagram_puts_each_cell_in_its_place():
     assert (found.column_title, found.column_labels) == ("d_model", ["4", "6"])
     assert found.rows == [[0.0, 0.25], [0.5, 0.75], [None, 1.0]]
     assert (found.low, found.high) == (0.0, 1.0)
-    others = document.section("What else was measured").choices[0].maps
-    steps, loss, accuracy = others[0].rows, others[1].rows, others[2].rows
-    assert steps == [[None, None], [None, 100.0], [None, 100.0]]
-    assert loss == [[0.5, 1.5], [2.5, 3.5], [None, 5.5]]
-    assert accuracy[1] == [0.2, 0.3]
+    cells = document.section("Cells")
+    rows = [dict(zip(cells.columns, row, strict=True)) for row in cells.rows]
+    assert [row["first step"] for row in rows] == [None, None, None, 100.0, 100.0]
+    assert [row["loss"] for row in rows] == [0.5, 1.5, 2.5, 3.5, 5.5]
+    assert [row["accuracy"] for row in rows] == [0.0, 0.1, 0.2, 0.3, 0.5]
     assert document.section("Impossible cells").rows[0][0] == "num_heads=3 d_model=4"
 
 

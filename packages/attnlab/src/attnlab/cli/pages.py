@@ -1,12 +1,10 @@
 """attnlab open: the page of a run, the gallery of a folder of runs, or a page made with --out."""
 
 import os
-import tempfile
 from pathlib import Path
 
 from attnlab.cli import terminal
 from attnlab.cli.resolve_run import find_folder, find_run, is_run, runs_in
-from attnlab.core.store import CouldNotWrite
 from attnlab.errors import CouldNotRun
 
 _PAGES = ("report.html", "view.html", "page.html")  # of a long text, of look and edit, of search
@@ -32,6 +30,8 @@ def open_(run: str, /) -> int:
 
 
 def _page_of(run: str) -> Path:
+    from attnlab.experiments.gallery import write_gallery
+
     here = find_folder(run)
     if not is_run(here):
         # Unlike Path, os.path returns False for a name that is too long.
@@ -39,21 +39,11 @@ def _page_of(run: str) -> Path:
         if pages:
             return pages[0]
         if runs_in(here):
-            return _gallery(here)
+            return write_gallery(here)
     page = _with_report(find_run(run)) / "report.html"
     if not page.is_file():
         raise CouldNotRun(f"{page.parent.resolve()} has no report.html; was it moved away?")
     return page
-
-
-def _gallery(parent: Path) -> Path:
-    """Write the gallery into its folder, or if that is read-only, into a temporary one."""
-    from attnlab.experiments.gallery import write_gallery
-
-    try:
-        return write_gallery(parent)
-    except CouldNotWrite:
-        return write_gallery(parent, _temporary_folder() / "index.html")
 
 
 def _with_report(folder: Path) -> Path:
@@ -65,12 +55,4 @@ def _with_report(folder: Path) -> Path:
         return folder
     from attnlab.experiments.population import open_run
 
-    report = open_run(folder)
-    try:
-        return report.save(folder)
-    except CouldNotWrite:
-        return report.save(_temporary_folder() / folder.name)
-
-
-def _temporary_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="attnlab-"))
+    return open_run(folder).save(folder)

@@ -1,10 +1,18 @@
 """attnlab search: where in many texts a head does something."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnlab.cli.failures import writing_to
-from attnlab.cli.options import AsJson, OptionalWholeNumber, Strings, Switch, WholeNumber
+from attnlab.cli.options import (
+    WHOLE_CORPUS,
+    AsJson,
+    CorpusOptions,
+    Strings,
+    Switch,
+    WholeNumber,
+)
 from attnlab.cli.output_folder import show_page
 from attnlab.cli.progress import corpus_lines, progress
 from attnlab.cli.prompts import is_pretrained, open_model, require_tokenizer
@@ -23,12 +31,10 @@ def search(
     *,
     corpus: Path,
     measure: str = "previous",
+    reading: CorpusOptions = WHOLE_CORPUS,
     head: Strings = None,
-    column: str = "text",
     lowest: Switch = False,
     top: WholeNumber = 20,
-    limit: OptionalWholeNumber = None,
-    max_length: OptionalWholeNumber = None,
     out: Path | None = None,
     resume: Switch = False,
     as_json: AsJson = False,
@@ -47,16 +53,10 @@ def search(
         match a pattern as a whole.
     head
         Heads to measure, LAYER.HEAD such as 3.5, or a layer such as 3; by default all.
-    column
-        The column that holds the texts.
     lowest
         Rank by the smallest values instead of the largest.
     top
         How many examples to keep for each head, each from another text.
-    limit
-        The maximum number of rows to read from the corpus.
-    max_length
-        The maximum number of tokens of a text; longer texts are cut, and counted.
     out
         A folder to create: a page, tables as Parquet (CSV without pyarrow), and what --resume
         needs.
@@ -71,7 +71,7 @@ def search(
     _check_options(model, measure, out, resume)
     opened = open_model(model)
     require_tokenizer(opened)
-    texts = Corpus(corpus, column=column, limit=limit, max_length=max_length)
+    texts = Corpus(corpus, **vars(reading))
     again = "the same command with --resume."
     with writing_to(out, "search.json", again), progress(str(corpus), is_quiet=as_json) as observer:
         result = search_corpus(
@@ -87,7 +87,7 @@ def search(
     if out is not None:
         write_corpus_page(result, out / "page.html", heads=list(result.heads) if head else None)
     if as_json:
-        examples = {name: list(map(_to_mapping, result.examples(name))) for name in result.heads}
+        examples = {name: list(map(asdict, result.examples(name))) for name in result.heads}
         form = {"measure": measure, "counts": result.counts, "heads": result.table()}
         print_json({**form, "examples": examples})
         return 0
@@ -151,7 +151,3 @@ def _marked(example: "Example") -> str:
         words.append(word)
     contain_blanks = any("␣" in token for token in example.tokens)
     return ("" if contain_blanks else " ").join(words)
-
-
-def _to_mapping(example: "Example") -> dict[str, object]:
-    return {**vars(example), "tokens": list(example.tokens)}

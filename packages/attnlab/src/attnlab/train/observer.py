@@ -17,14 +17,5 @@ class Observer(Protocol):
         """Note a departure from the request, such as a damaged checkpoint."""
 
 
-class Silent:
+class Silent(Observer):
     """An observer that does nothing."""
-
-    def stage(self, name: str) -> None:
-        """Do nothing."""
-
-    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-    def tell(self, sentence: str) -> None:
-        """Do nothing."""

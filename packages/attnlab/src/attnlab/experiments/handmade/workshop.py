@@ -155,7 +155,7 @@ def conclude(model: nn.Module, trained: Trained, config: HandmadeConfig, context
     cohort = cohort_of(design.task, [model], steps, losses)
     comparison = compare(design, cohort)
     claims = evaluate_learned_claims(cohort, comparison, context.seed)
-    content = make_learned_content(config, context.seed, design, cohort, comparison)
+    content = make_learned_content(config, context.seed, design, cohort)
     return Findings(model, claims, content)
 
 

@@ -8,7 +8,7 @@ import math
 
 from torch import Tensor
 
-from attnlab.core.stats import Interval, share_interval, sign_test, student_quantile
+from attnlab.core.stats import Interval, share_interval, student_quantile
 
 
 class Accuracy(Interval):
@@ -92,8 +92,3 @@ def gain_over(one: Tensor, other: Tensor) -> Gain:
         reach = math.hypot(reach, student_quantile(num_trainings - 1) * math.sqrt(by_trainings))
     low, high = min(value, center - reach), max(value, center + reach)
     return Gain(value, max(-1.0, low), min(1.0, high))
-
-
-def mcnemar(one: Tensor, other: Tensor) -> float:
-    """Return the two-sided exact p of McNemar's test of two models' answers."""
-    return sign_test(int((one & ~other).sum()), int((~one & other).sum()))

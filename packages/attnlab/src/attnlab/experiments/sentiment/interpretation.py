@@ -8,7 +8,7 @@ from attnlab.draw.sections import Text
 from attnlab.experiments.sections import range_words
 from attnlab.experiments.sentiment import inspection
 from attnlab.experiments.sentiment.comparison import accuracy_of, gain_over
-from attnlab.experiments.sentiment.config import ModelName, SentimentConfig
+from attnlab.experiments.sentiment.config import ModelName
 from attnlab.experiments.sentiment.data import Data
 from attnlab.experiments.sentiment.fit import Outcome, TrainedModel
 from attnlab.tasks.tokenizers import clean
@@ -17,9 +17,7 @@ _OVERFITTING = 0.10  # of accuracy, between training and validation
 _FEWEST_TO_JUDGE = 100  # validation texts below which such a gap could be chance
 
 
-def interpretation_section(
-    config: SentimentConfig, data: Data, outcomes: Sequence[Outcome]
-) -> Text:
+def interpretation_section(data: Data, outcomes: Sequence[Outcome]) -> Text:
     """Interpret the numbers in words."""
     fair, paragraphs = outcomes[0], []
     if data.is_built_in:
@@ -41,12 +39,6 @@ def interpretation_section(
     num_validation = len({clean(row.text) for row in data.fair.split.validation})
     for name, trained in fair.models.items():
         paragraphs.append(describe_epochs(name, trained, num_validation))
-    paragraphs.append(
-        "Training: AdamW, which is Adam with a decoupled weight decay of "
-        f"{config.weight_decay:g}, at a rate of {config.learning_rate:g}, with the gradient's norm "
-        "clipped to 1.0; the token vectors of mini start with spread 1/√d_model, so that the "
-        "embedding's factor √d_model makes it 1."
-    )
     return Text(title="Interpretation", text="\n\n".join(paragraphs))
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from attnlab.experiments.experiment import Run
 from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.experiments.sentiment import inspection
 from attnlab.experiments.sentiment.classes import class_sections
-from attnlab.experiments.sentiment.comparison import accuracy_of, gain_over, mcnemar
+from attnlab.experiments.sentiment.comparison import accuracy_of
 from attnlab.experiments.sentiment.config import NAME, WORDS, ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Data
 from attnlab.experiments.sentiment.fit import Outcome, Prepared, TrainedModel
@@ -61,9 +60,9 @@ def make_content(
         title, whose, subtitle = NAME, "of_all", _subtitle(data, fair)
         sections = [
             _accuracy_section(outcomes),
-            _result_table(data, outcomes),
+            _result_table(outcomes),
             *class_sections(data.classes, fair),
-            interpretation_section(config, data, outcomes),
+            interpretation_section(data, outcomes),
             *sections,
             _words_section(fair),
         ]
@@ -115,16 +114,15 @@ def _accuracy_section(outcomes: Sequence[Outcome]) -> draw.Bars:
     )
 
 
-def _result_table(data: Data, outcomes: Sequence[Outcome]) -> draw.Table:
+def _result_table(outcomes: Sequence[Outcome]) -> draw.Table:
     rows: list[list[draw.Scalar]] = []
     for outcome in outcomes:
-        rows += _result_rows(data, outcome)
-    names = [baseline.name for baseline in outcomes[0].baselines]
-    return draw.Table(rows=rows, **WORDS.texts("results", {"names": names}))
+        rows += _result_rows(outcome)
+    return draw.Table(rows=rows, **WORDS.texts("results"))
 
 
-def _result_rows(data: Data, outcome: Outcome) -> Iterator[list[draw.Scalar]]:
-    """Yield accuracy, interval, spread over the trainings, size, and gain over the baselines."""
+def _result_rows(outcome: Outcome) -> Iterator[list[draw.Scalar]]:
+    """Yield accuracy, interval, spread over the trainings, and size."""
     where = outcome.arrangement.name
     for name, trained in outcome.models.items():
         size = sum(count_from_model(trained[0].model).values())
@@ -134,21 +132,11 @@ def _result_rows(data: Data, outcome: Outcome) -> Iterator[list[draw.Scalar]]:
         for what, correct in lines.items():
             accuracy, shares = accuracy_of(correct), correct.double().mean(1)
             spread = f"{shares.min():.1%} to {shares.max():.1%}"
-            gains = "too few texts to tell"
-            if not data.is_built_in:
-                others = (outcome.correct[baseline.name] for baseline in outcome.baselines)
-                gains = "; ".join(map(partial(_gain_words, correct), others))
-            yield [where, what, str(accuracy), accuracy.ends, spread, size, gains]
+            yield [where, what, str(accuracy), accuracy.ends, spread, size]
     for baseline in outcome.baselines:
         accuracy = outcome.accuracy(baseline.name)
         size = baseline.num_parameters
-        yield [where, baseline.name, str(accuracy), accuracy.ends, "one training", size, ""]
-
-
-def _gain_words(correct: Tensor, baseline: Tensor) -> str:
-    """Write a gain over a baseline, with its interval and the p of the first training."""
-    gain = gain_over(correct, baseline)
-    return f"{gain.points} ({gain.ends}, p {mcnemar(correct[0], baseline[0]):.2g})"
+        yield [where, baseline.name, str(accuracy), accuracy.ends, "one training", size]
 
 
 def _data_section(data: Data, fair: Outcome) -> draw.Table:

@@ -1,8 +1,7 @@
 """A sweep's report: phase diagrams over its axes, success curves, and every cell's numbers."""
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +23,6 @@ _MOST_CURVES = 8  # that can be told apart
 _WIDE = 10  # an axis whose largest value is so many times its smallest has a logarithmic scale
 _SHARE = "share of seeds that solve the problem"
 
-_Pick = Callable[[CellOutcome], float | None]
-
 
 def make_content(plan: Plan, outcome: Outcome, facts: Mapping[str, str]) -> draw.ReportContent:
     """Make the report's content.
@@ -46,10 +43,8 @@ def make_content(plan: Plan, outcome: Outcome, facts: Mapping[str, str]) -> draw
     if len(axes) > 1:
         sections.append(_diagram(outcome))
     sections.append(_curves(outcome))
-    if len(axes) > 1:
-        sections.append(_figures(outcome, problems))
     sections += [
-        _cells(outcome),
+        _cells(outcome, problems),
         listed("Impossible cells", "Their values cannot be combined.", ["cell", "why"], impossible),
         _diverged(outcome),
         _again(plan, outcome),
@@ -109,14 +104,22 @@ def _success_words(outcome: Outcome) -> str:
 
 
 def _diagram(outcome: Outcome) -> draw.Maps:
-    rows, columns, *_ = map(_named, outcome.axes)
-    picks: dict[str, _Pick] = {_SHARE: lambda cell: cell.share.value}
+    """Map the success over the first two axes, for each combination of the others."""
+    rows, columns, *others = outcome.axes
+    cells, choices = _array(outcome), []
+    for place in np.ndindex(cells.shape[2:]):
+        shares = []
+        for line in cells[:, :, *place]:
+            shares.append([cell.share.value if cell.seeds else None for cell in line])
+        titles = (rows.name, columns.name)
+        drawn = draw.Heatmap.of_weights(_SHARE, shares, rows.labels(), columns.labels(), titles)
+        choices.append(draw.MapChoice(label=typed(_values(others, place)), note="", maps=[drawn]))
     return draw.Maps(
         title="Where it can be learned",
-        caption=f"{_success_words(outcome)} Rows: {rows}. Columns: {columns}. Every cell's "
-        "interval is in the table.",
+        caption=f"{_success_words(outcome)} Rows: {_named(rows)}. Columns: {_named(columns)}. "
+        "Every cell's interval is in the table.",
         figure="success",
-        choices=_choices(outcome, picks, (0.0, 1.0)),
+        choices=choices,
     )
 
 
@@ -178,75 +181,6 @@ def _success_series(outcome: Outcome, along: Axis) -> list[draw.BarSeries]:
     return series
 
 
-def _figures(outcome: Outcome, problems: Sequence[ProblemDescription]) -> draw.Maps:
-    losses, loss = {problem.loss for problem in problems}, "loss"
-    if len(losses) == 1:
-        loss = losses.pop()
-    picks: dict[str, _Pick] = {
-        "step at which it was first solved": lambda cell: cell.solved_at,
-        f"training {loss} at the end": lambda cell: cell.loss,
-    }
-    for name in outcome.figures:
-        picks[_plain(name)] = lambda cell, name=name: cell.figures.get(name)  # type: ignore[misc]
-    caption = (
-        "Medians over each cell's seeds, of the best weights. The step is blank where half of the "
-        "seeds or more never solved the problem."
-    )
-    meanings: dict[str, str] = {}
-    for problem in problems:
-        meanings |= dict(problem.meanings)
-    for name, text in meanings.items():
-        if name in outcome.figures:
-            caption += f" {_plain(name)}: {text}"
-    return draw.Maps(
-        title="What else was measured",
-        caption=caption,
-        figure="figures",
-        choices=_choices(outcome, picks),
-    )
-
-
-def _choices(
-    outcome: Outcome, picks: Mapping[str, _Pick], ends: tuple[float, float] | None = None
-) -> list[draw.MapChoice]:
-    """Make maps over the first two axes, for each combination of the others."""
-    others, cells = outcome.axes[2:], _array(outcome)
-    choices = []
-    for place in np.ndindex(cells.shape[2:]):
-        maps = []
-        for title, pick in picks.items():
-            values = []
-            for line in cells[:, :, *place]:
-                values.append([pick(cell) if cell.seeds else None for cell in line])
-            maps.append(_map(title, outcome.axes, values, ends))
-        choices.append(draw.MapChoice(label=typed(_values(others, place)), note="", maps=maps))
-    return choices
-
-
-def _map(
-    title: str,
-    axes: Sequence[Axis],
-    values: Sequence[Sequence[float | None]],
-    ends: tuple[float, float] | None,
-) -> draw.Heatmap:
-    """Draw values over the first two axes, in shades from 0, or from below it where a value is."""
-    rows, columns = axes[:2]
-    known = [value for value in itertools.chain(*values) if value is not None]
-    largest = max(map(abs, known), default=0.0) or 1.0
-    least = -largest if any(value < 0 for value in known) else 0.0
-    low, high = ends or (least, largest)
-    return draw.Heatmap(
-        title=title,
-        rows=values,
-        row_labels=rows.labels(),
-        column_labels=columns.labels(),
-        row_title=rows.name,
-        column_title=columns.name,
-        low=low,
-        high=high,
-    )
-
-
 def _array(outcome: Outcome) -> Any:
     """Return the outcome of each cell in an array with a dimension for each axis."""
     shape = [len(axis.values) for axis in outcome.axes]
@@ -257,7 +191,7 @@ def _values(axes: Sequence[Axis], place: Sequence[int]) -> Fields:
     return {axis.name: axis.values[index] for axis, index in zip(axes, place, strict=True)}
 
 
-def _cells(outcome: Outcome) -> draw.Table:
+def _cells(outcome: Outcome, problems: Sequence[ProblemDescription]) -> draw.Table:
     axes = outcome.axes
     rows = []
     for cell in outcome.trained:
@@ -267,10 +201,20 @@ def _cells(outcome: Outcome) -> draw.Table:
                 fields[axis.name] = shown(fields[axis.name])
         figures = map(cell.figures.get, outcome.figures)
         rows.append([*fields.values(), *tallied(cell), *figures, cell.broken])
+    caption = (
+        "The share of seeds that solved the problem, with its 95 % interval (Wilson), and medians "
+        "of the other figures. The first step is blank where half of the seeds or more never "
+        "solved the problem. Every model is in table.csv."
+    )
+    meanings: dict[str, str] = {}
+    for problem in problems:
+        meanings |= dict(problem.meanings)
+    for name, text in meanings.items():
+        if name in outcome.figures:
+            caption += f" {_plain(name)}: {text}"
     return listed(
         "Cells",
-        "The share of seeds that solved the problem, with its 95 % interval (Wilson), and medians "
-        "of the other figures. Every model is in table.csv.",
+        caption,
         [*(axis.name for axis in axes), *TALLIED, *map(_plain, outcome.figures), "diverged"],
         rows,
     )
