@@ -30,8 +30,6 @@ def open_(run: str, /) -> int:
 
 
 def _page_of(run: str) -> Path:
-    from attnlab.experiments.gallery import write_gallery
-
     here = find_folder(run)
     if not is_run(here):
         # Unlike Path, os.path returns False for a name that is too long.
@@ -39,6 +37,8 @@ def _page_of(run: str) -> Path:
         if pages:
             return pages[0]
         if runs_in(here):
+            from attnlab.experiments.gallery import write_gallery
+
             return write_gallery(here)
     page = _with_report(find_run(run)) / "report.html"
     if not page.is_file():
