@@ -154,7 +154,11 @@ def needed_gap(task: VectorTask, tolerance: float) -> float:
     Raises:
         WrongUsage: the tolerance is not from 1e-12 (below it float64 itself is too coarse) to 0.4.
     """
-    _check_tolerance(tolerance)
+    if not is_number(tolerance) or not _MIN_TOLERANCE <= tolerance <= _MAX_TOLERANCE:
+        raise WrongUsage(
+            f"a tolerance is a number from {_MIN_TOLERANCE:g} to {_MAX_TOLERANCE:g}, the "
+            f"distance from the target that an output may have; got {tolerance!r}."
+        )
     wrong = task.longest - 1
     if task.rule != "unique":
         return math.log(wrong * (1 - tolerance) / tolerance)
@@ -170,7 +174,8 @@ def needed_gap(task: VectorTask, tolerance: float) -> float:
 
 
 def _written(task: VectorTask, tolerance: float, gain: float) -> Design:
-    _check_gain(gain)
+    if not (is_number(gain) and abs(gain) <= sys.float_info.max):  # which NaN is not
+        raise WrongUsage(f"a gain is a finite number; got {gain!r}.")
     letters, longest = task.letters, task.longest
     pos = None
     if task.rule == "identity":
@@ -198,19 +203,6 @@ def _written(task: VectorTask, tolerance: float, gain: float) -> Design:
         Vm[letter], Vm[cls] = -1, 1
     positions = None if pos is None else _rows(pos)
     return Design(task, tolerance, float(gain), _rows(Km), _rows(Qm), _rows(Vm), positions)
-
-
-def _check_tolerance(tolerance: Any) -> None:
-    if not is_number(tolerance) or not _MIN_TOLERANCE <= tolerance <= _MAX_TOLERANCE:
-        raise WrongUsage(
-            f"a tolerance is a number from {_MIN_TOLERANCE:g} to {_MAX_TOLERANCE:g}, the "
-            f"distance from the target that an output may have; got {tolerance!r}."
-        )
-
-
-def _check_gain(gain: Any) -> None:
-    if not (is_number(gain) and abs(gain) <= sys.float_info.max):  # which NaN is not
-        raise WrongUsage(f"a gain is a finite number; got {gain!r}.")
 
 
 def _rows(matrix: Any) -> Rows:

@@ -48,7 +48,10 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     model = run
     reader = reader_of(model) if isinstance(model, nn.Module) else None
     if reader is not None and isinstance(model, nn.Module):
-        _refuse_options(options)
+        if options:
+            raise WrongUsage(
+                f"a run is asked with a text alone; leave {' and '.join(options)} out."
+            )
         question: Question = reader.ask(model, text)
         return question
     if not isinstance(model, Pretrained):
@@ -59,8 +62,3 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
             "its run."
         )
     return question_of(model, text, **options)
-
-
-def _refuse_options(options: dict[str, Any]) -> None:
-    if options:
-        raise WrongUsage(f"a run is asked with a text alone; leave {' and '.join(options)} out.")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.draw.sections import Lines, Section, Series
+from attnlab.draw.sections import Lines, Series
 from attnlab.errors import present
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most, number_text
@@ -63,7 +63,13 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         **_leak_numbers(leaks),
         **_dead_numbers(dead),
     }
-    return PartResult("mask_value", numbers, _claims(numbers), _sections(leaks, numbers))
+    series = []
+    for dtype, value in _DRAWN:
+        weights = [leaks[dtype, value].get(level) for level in _LEVELS]
+        name = f"{_VALUES[value]} in {_NAMES[dtype]}"
+        series.append(Series(name=name, x=_LEVELS, y=weights))
+    lines = Lines(x_log=True, series=series, **WORDS.texts("mask_value.lines", numbers))
+    return PartResult("mask_value", numbers, _claims(numbers), [lines])
 
 
 def _claims(numbers: Numbers) -> list[Claim]:
@@ -152,14 +158,6 @@ def _leaks(noise: Tensor) -> tuple[Leaks, list[float]]:
             weights = filled_weights(scores, _ALLOWED, value).double()
             leaks[dtype, value][level] = float(blocked_weight(weights, _ALLOWED).mean())
     return leaks, ours
-
-
-def _sections(leaks: Leaks, numbers: Numbers) -> list[Section]:
-    series = []
-    for dtype, value in _DRAWN:
-        name, y = f"{_VALUES[value]} in {_NAMES[dtype]}", map(leaks[dtype, value].get, _LEVELS)
-        series.append(Series(name=name, x=_LEVELS, y=list(y)))
-    return [Lines(x_log=True, series=series, **WORDS.texts("mask_value.lines", numbers))]
 
 
 def filled_weights(scores: Tensor, mask: Tensor, value: float) -> Tensor:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.draw.sections import Lines, Section, Series
+from attnlab.draw.sections import Lines, Series
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, most, number_text
 from attnlab.experiments.claims import Claim
@@ -45,11 +45,12 @@ def other_norm(x: Tensor, *, epsilon: float = _EPSILON, correction: int = 1) -> 
 def show(config: AnatomyConfig, context: Run) -> PartResult:
     """Compare the formulas over widths and sizes, and the positions before and after a norm."""
     generator = seeds.generator(context.seed, NAME, "normalisation")
-    biased, shrunk = {}, {}
+    biased, off = {}, list[float]()
     for width in _WIDTHS:
         unit = x = torch.randn(min(config.draws, 1_000), width, generator=generator).double()
         if width > 1:
-            shrunk[width] = _shrinkage(x)
+            bare = other_norm(x, epsilon=0.0).norm() / F.layer_norm(x, (width,), eps=0.0).norm()
+            off.append(abs(float(bare) - math.sqrt((width - 1) / width)))
             # Each row with mean 0 and variance 1, so that ε hardly matters.
             unit = F.layer_norm(x, (width,), eps=0.0)
         biased[width] = _apart(other_norm, unit)
@@ -65,25 +66,20 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     context.step(1, 1)
     variances = after.var(-1, correction=0)
     numbers: Numbers = {
-        "length": _LENGTH,
         "epsilon": _EPSILON,
         "biased": biased,
         "means": float(after.mean(-1).abs().max()),
         "low": float(variances.min()),
         "high": float(variances.max()),
-        "off": most(abs(factor - _expected(width)) for width, factor in shrunk.items()),
+        "off": most(off),
         "wrong": most(wrong),
         "small": {"inside": inside[_SMALL], "outside": outside[_SMALL]},
     }
-    densities = [_density("before", before), _density("after", after)]
     sizes = [
         Series(name="ε inside the root (PyTorch's)", x=_SCALES, y=inside),
         Series(name="ε outside", x=_SCALES, y=outside),
     ]
-    sections: list[Section] = [
-        Lines(series=densities, **WORDS.texts("normalisation.densities", numbers)),
-        Lines(x_log=True, series=sizes, **WORDS.texts("normalisation.epsilon", numbers)),
-    ]
+    sections = [Lines(x_log=True, series=sizes, **WORDS.texts("normalisation.epsilon", numbers))]
     return PartResult("normalisation", numbers, _claims(numbers), sections)
 
 
@@ -118,19 +114,9 @@ def _claims(numbers: Numbers) -> list[Claim]:
     ]
 
 
-def _expected(width: int) -> float:
-    """Return the factor between the outputs of the other formula and of PyTorch's."""
-    return math.sqrt((width - 1) / width)
-
-
 def _apart(norm: Callable[[Tensor], Tensor], x: Tensor) -> float:
     """Return the largest difference of a value from PyTorch's formula."""
     return float((norm(x) - F.layer_norm(x, x.shape[-1:])).abs().max())
-
-
-def _shrinkage(x: Tensor) -> float:
-    """Return the factor between the outputs of the other formula and of PyTorch's, without ε."""
-    return float(other_norm(x, epsilon=0.0).norm() / F.layer_norm(x, x.shape[-1:], eps=0.0).norm())
 
 
 def _size(norm: Any, scale: float) -> float:
@@ -145,14 +131,3 @@ def _uneven(draws: int, generator: torch.Generator) -> Tensor:
     spread = torch.logspace(-1.0, 1.0, _LENGTH).unsqueeze(-1)
     drawn = torch.randn(min(draws, 500), _LENGTH, _WIDTH, generator=generator)
     return (mean + spread * drawn).double()
-
-
-def _density(name: str, values: Tensor) -> Series:
-    low, high, bins = -20.0, 20.0, 160
-    counts = torch.histc(values.flatten(), bins, low, high)
-    step = (high - low) / bins
-    return Series(
-        name=name,
-        x=[low + (index + 0.5) * step for index in range(bins)],
-        y=(counts / (values.numel() * step)).tolist(),
-    )

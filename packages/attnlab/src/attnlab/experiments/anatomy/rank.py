@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.core.stats import mean_interval
-from attnlab.draw.sections import Lines, Section, Series
+from attnlab.draw.sections import Lines, Series
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult
 from attnlab.experiments.claims import Claim
@@ -62,7 +62,6 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "length": _LENGTH,
         "width": _WIDTH,
         "heads": _NUM_HEADS,
-        "tolerance": _TOLERANCE,
         "one": one,
         "joined": joined,
         "bare": bare,
@@ -74,7 +73,12 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "bent": sum(map(operator.eq, bare[1], signs)),
         "more": _count_above(biased[1], 2),
     }
-    return PartResult("rank", numbers, _claims(numbers), _sections(ranks, numbers))
+    series = []
+    for name, kind_ranks in ranks.items():
+        means = map(mean_interval, kind_ranks.values())
+        series.append(Series.of_intervals(name, list(kind_ranks), means))
+    lines = Lines(series=series, **WORDS.texts("rank.lines", numbers))
+    return PartResult("rank", numbers, _claims(numbers), [lines])
 
 
 def _claims(numbers: Numbers) -> list[Claim]:
@@ -110,14 +114,6 @@ def _claims(numbers: Numbers) -> list[Claim]:
             bent == more == draws,
         ),
     ]
-
-
-def _sections(ranks: dict[str, dict[int, list[int]]], numbers: Numbers) -> list[Section]:
-    series = []
-    for name, kind_ranks in ranks.items():
-        means = map(mean_interval, kind_ranks.values())
-        series.append(Series.of_intervals(name, list(kind_ranks), means))
-    return [Lines(series=series, **WORDS.texts("rank.lines", numbers))]
 
 
 def one_head(value: Tensor, generator: torch.Generator) -> Tensor:

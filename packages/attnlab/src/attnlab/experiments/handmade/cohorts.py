@@ -68,16 +68,16 @@ class Cohort:
     @property
     def finite(self) -> list[SingleHead]:
         """The heads whose training did not diverge."""
-        return list(filter(_is_finite, self.heads))
+        finite = []
+        for head in self.heads:
+            if all(bool(parameter.isfinite().all()) for parameter in head.parameters()):
+                finite.append(head)
+        return finite
 
     @property
     def num_perfect(self) -> int:
         """The number of seeds that answer every input right."""
         return sum(share == 1.0 for share in self.shares)
-
-
-def _is_finite(head: SingleHead) -> bool:
-    return all(bool(parameter.isfinite().all()) for parameter in head.parameters())
 
 
 def _title(task: VectorTask, config: SingleHeadConfig) -> str:

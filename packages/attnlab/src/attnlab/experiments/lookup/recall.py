@@ -48,11 +48,7 @@ class Recalled:
     @property
     def steps(self) -> int:
         """The steps of the longest training."""
-        return max(map(_num_steps, self.trained))
-
-
-def _num_steps(trained: Trained) -> int:
-    return int(trained.metrics[-1]["step"])
+        return max(int(trained.metrics[-1]["step"]) for trained in self.trained)
 
 
 def build_model(config: LookupConfig, seed: int, index: int = 0) -> EncoderDecoder:

@@ -60,7 +60,9 @@ def make_content(
         title, whose, subtitle = NAME, "of_all", _subtitle(data, fair)
         sections = [
             _accuracy_section(outcomes),
-            _result_table(outcomes),
+            draw.Table(
+                rows=list(itertools.chain(*map(_result_rows, outcomes))), **WORDS.texts("results")
+            ),
             *class_sections(data.classes, fair),
             interpretation_section(data, outcomes),
             *sections,
@@ -112,13 +114,6 @@ def _accuracy_section(outcomes: Sequence[Outcome]) -> draw.Bars:
         levels=[draw.Level(name="always the most frequent class", y=majority)],
         **WORDS.texts("accuracy", {"num_trainings": len(outcomes[0].models["mini"])}),
     )
-
-
-def _result_table(outcomes: Sequence[Outcome]) -> draw.Table:
-    rows: list[list[draw.Scalar]] = []
-    for outcome in outcomes:
-        rows += _result_rows(outcome)
-    return draw.Table(rows=rows, **WORDS.texts("results"))
 
 
 def _result_rows(outcome: Outcome) -> Iterator[list[draw.Scalar]]:

@@ -265,17 +265,13 @@ class _Slurm(Engine):
         while waiting:
             done = [job for job in waiting if job.done()]
             for job in done:
-                yield _answer("the job", _result_of, job, waiting.pop(job))
+                yield _answer("the job", lambda job: job.result(), job, waiting.pop(job))
             if not done:
                 time.sleep(_JOB_LOOK)
 
     def close(self) -> None:
         for job in self._jobs:
             job.cancel(check=False)
-
-
-def _result_of(job: Any) -> Any:
-    return job.result()
 
 
 @dataclass(frozen=True)
