@@ -3,39 +3,27 @@
 Over a finite domain that is a proof, not a sample, for the arithmetic it was done in; `rounding`
 bounds what another order of the same additions could change, so where `margin` is larger the
 verdict is the same on every machine. The SHA-256 of all that was checked stands beside the verdict:
-who computes the same one has checked the same, in the same arithmetic. Of a head it is over its
-matrices; of a function, which shows none, over the outputs it gave.
+who computes the same one has checked the same matrices, in the same arithmetic.
 """
 
 import hashlib
 import json
 import math
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnlab.design.designs import Design
-from attnlab.design.subjects import (
-    FINE,
-    Answers,
-    answers_of,
-    arithmetic_of,
-    check_parts,
-    check_widths,
-    is_head,
-    matrices_of,
-)
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage, is_number, one_line, type_words
+from attnlab.errors import WrongUsage, is_number, one_line, present, type_words
 from attnlab.models.single_head import Matrices, SingleHead
-from attnlab.parts.numpy_transformer import NumpyTransformer
 from attnlab.tasks.vectors import VectorTask, vector_task
 
-Subject = Design | SingleHead | NumpyTransformer | nn.Module | Callable[[Any], Any]
+_FINE = (torch.float32, torch.float64)
+"""The arithmetic a proof may be done in: of anything coarser, rounding can exceed the margin."""
 
 _CHUNK = 4_096  # inputs at once
 # of inputs that differ in rounding alone the first is named, on every machine the same
@@ -81,15 +69,12 @@ class Proof:
         margin: how far the worst output is within its bound (below 0: outside).
         worst_error: the largest distance of an output from its target.
         worst_input: where that is.
-        min_right_weight: the smallest weight that falls on the keys where the answer stands; None
-            for a function that shows no weights.
+        min_right_weight: the smallest weight that falls on the keys where the answer stands.
         min_output_size: for unique, the smallest size of an output, where 0 is no answer; None
             for others.
-        rounding: bound on what rounding can change in an output; None for a function without
-            matrices.
+        rounding: bound on what rounding can change in an output.
         dtype: of the arithmetic.
-        digest: SHA-256 of the question, the arithmetic, the matrices, every input and its target;
-            and, of a subject without matrices, its outputs.
+        digest: SHA-256 of the question, the arithmetic, the matrices, every input and its target.
     """
 
     task: str
@@ -102,17 +87,15 @@ class Proof:
     margin: float
     worst_error: float
     worst_input: str
-    min_right_weight: float | None
+    min_right_weight: float
     min_output_size: float | None
-    rounding: float | None
+    rounding: float
     dtype: str
     digest: str
 
     @property
     def is_sure(self) -> bool:
         """Whether rounding is known to be too small to change the verdict."""
-        if self.rounding is None:
-            return False
         moved = self.rounding
         # Where only the nearest target counts, the margin lies between two components of an output,
         # and both may move.
@@ -133,16 +116,12 @@ class Proof:
             verdict = f"proved on all {self.inputs:,} inputs"
             if not self.is_sure:
                 verdict = f"holds on all {self.inputs:,} inputs, but {_UNSURE}"
-        margin = f"  margin        {self.margin:.3g}"
-        if self.rounding is not None:
-            margin += f", rounding at most {self.rounding:.1g}"
         lines = [
             f"{self.task}, {self.criterion}: {verdict}",
             f"  worst error   {self.worst_error:.6g} (at {self.worst_input})",
-            margin,
+            f"  margin        {self.margin:.3g}, rounding at most {self.rounding:.1g}",
+            f"  right keys    weigh at least {self.min_right_weight:.6f}",
         ]
-        if self.min_right_weight is not None:
-            lines.append(f"  right keys    weigh at least {self.min_right_weight:.6f}")
         if self.min_output_size is not None:
             lines.append(f"  least output  {self.min_output_size:.6g}")
         if self.counterexample is not None:
@@ -151,7 +130,7 @@ class Proof:
 
 
 def prove(
-    subject: Subject,
+    subject: Design | SingleHead,
     task: VectorTask | str | None = None,
     *,
     tolerance: float | None = None,
@@ -160,71 +139,83 @@ def prove(
     """Check a head on every input of a task.
 
     Args:
-        subject: a design, a `SingleHead`, a `NumpyTransformer`, a torch module that takes (length,
-            input_dim), or any function that takes such an array; both return (length, output_dim).
+        subject: a design, or a `SingleHead`, whose matrices say all of what it computes.
         task: by its value or its name; a design knows its own.
         tolerance: how far each output component may be from its target. None asks a design for its
             own tolerance, and of all others only that the target be the nearest one: the right
             letter strictly the largest, or the right sign, 0 being wrong.
         dtype: of the arithmetic, float32 or float64, for a design (float64 unless said otherwise)
-            or a `SingleHead` (as it is). A function is given float64.
+            or a `SingleHead` (as it is).
 
     Raises:
-        WrongUsage: no task, a tolerance below 0, arithmetic coarser than float32, outputs that are
-            complex or of another shape, or a function that raises.
+        WrongUsage: no task, a tolerance below 0, arithmetic coarser than float32, or a head of
+            other widths.
 
     >>> from attnlab.design.designs import copy_first
     >>> proof = prove(copy_first(1e-3))
     >>> proof.holds, proof.inputs
     (True, 120)
     """
-    if dtype is not None and dtype not in FINE:
+    if dtype not in (None, *_FINE):
         raise WrongUsage(f"dtype must be torch.float32 or torch.float64; got {dtype!r}.")
     if isinstance(subject, Design):
         task = task or subject.task
         tolerance = subject.tolerance if tolerance is None else tolerance
-    subject = _in_arithmetic(subject, dtype)
+        subject = subject.model(dtype or torch.float64)
+    head = _head_of(subject, dtype)
     task, tolerance = _check_question(task, tolerance)
-    matrices = matrices_of(subject)
-    if matrices is not None:
-        check_widths(matrices, task)
-    tally = _Tally(task, tolerance)
-    dtype = arithmetic_of(subject)
+    matrices = Matrices(*map(_double, head.matrices()))
+    _check_widths(matrices, task)
+    tally, dtype = _Tally(task, tolerance, matrices), head.query.weight.dtype
     hashed = hashlib.sha256(_header(task, tolerance, dtype, matrices))
     for ids in task.inputs_by_length():
         hashed.update(_bytes(task.vectors(ids, torch.float64)))
         hashed.update(_bytes(task.target(ids, torch.float64)))
         for part in ids.split(_CHUNK):  # type: ignore[no-untyped-call]
-            answers = answers_of(subject, task, part)
-            tally.add(part, answers, matrices)
-            if matrices is None:
-                hashed.update(b"outputs" + _bytes(answers.output))
-    return tally.proof(matrices, dtype, hashed.hexdigest())
+            tally.add(part, head)
+    return tally.proof(dtype, hashed.hexdigest())
 
 
-def _in_arithmetic(subject: Any, dtype: torch.dtype | None) -> Any:
-    """Return the subject computing in this dtype (None: as it is), or raise."""
-    if isinstance(subject, Design):
-        return subject.model(dtype or torch.float64)
-    _check_callable(subject)
-    if isinstance(subject, nn.Module):
-        check_parts(subject, is_cast=dtype is not None and is_head(subject))
-    if dtype is not None and is_head(subject):
-        subject = SingleHead.from_matrices(*subject.matrices(), dtype=dtype)
-    if dtype is not None and dtype != arithmetic_of(subject):
-        raise WrongUsage(f"dtype is for a design or a SingleHead; got {type_words(subject)}.")
-    return subject
+def _head_of(subject: Any, dtype: torch.dtype | None) -> SingleHead:
+    """Return a head of the same matrices that computes in this dtype (None: as it does), or
+    raise."""
+    if type(subject) is not SingleHead:  # a child of it may compute otherwise
+        got = f"the class {subject.__name__}" if isinstance(subject, type) else type_words(subject)
+        raise WrongUsage(
+            "expected a design, such as attnlab.design.identity(), or a SingleHead, which "
+            f"SingleHead.from_matrices makes of matrices; got {got}."
+        )
+    weight = subject.query.weight
+    if weight.is_meta:
+        raise WrongUsage("this model is on the device meta, without values: fill it first.")
+    if dtype is None and weight.dtype not in _FINE:
+        raise WrongUsage(
+            "a proof needs float32 or float64, or rounding may exceed the margin; this model "
+            f"computes in {str(weight.dtype).removeprefix('torch.')}. Cast it with .double() to "
+            "prove its matrices."
+        )
+    return SingleHead.from_matrices(*map(_double, subject.matrices()), dtype=dtype or weight.dtype)
 
 
-def _check_callable(subject: Any) -> None:
-    got = type_words(subject)
-    if isinstance(subject, type):
-        got = f"the class {subject.__name__}"
-    elif callable(subject):
-        return
-    raise WrongUsage(
-        f"expected a design, such as attnlab.design.identity(), a model or a function; got {got}."
-    )
+def _double(matrix: Tensor | None) -> Tensor | None:
+    return None if matrix is None else matrix.cpu().double()
+
+
+def _check_widths(matrices: Matrices, task: VectorTask) -> None:
+    """Refuse a head that cannot take the inputs of a task."""
+    places, width = task.row_length, 0
+    if matrices.pos is not None:
+        places, width = matrices.pos.shape
+    takes, gives = len(matrices.Km) - width, matrices.Vm.shape[1]
+    if (takes, gives) != (task.input_dim, task.output_dim):
+        raise WrongUsage(
+            f"{task.rule} takes vectors {task.input_dim} wide and gives {task.output_dim}; these "
+            f"matrices take {takes} and give {gives}."
+        )
+    if places < task.row_length:
+        raise WrongUsage(
+            f"{task.rule} has inputs of {task.row_length} tokens; this head has {places} positions."
+        )
 
 
 def _check_question(task: Any, tolerance: Any) -> tuple[VectorTask, float | None]:
@@ -245,18 +236,20 @@ def _check_question(task: Any, tolerance: Any) -> tuple[VectorTask, float | None
 class _Tally:
     """The worst so far, and the first that fails."""
 
-    def __init__(self, task: VectorTask, tolerance: float | None) -> None:
-        self.task, self.tolerance = task, tolerance
+    def __init__(self, task: VectorTask, tolerance: float | None, matrices: Matrices) -> None:
+        self.task, self.tolerance, self.matrices = task, tolerance, matrices
         self.failures = 0
         self.first: Counterexample | None = None
         self.worst_input = ""
         self.error = self.rank = self.spread = 0.0
-        self.clearance = self.size = math.inf
-        self.right_weight: float | None = None
+        self.clearance = self.size = self.right_weight = math.inf
 
-    def add(self, ids: Tensor, answers: Answers, matrices: Matrices | None) -> None:
-        """Check the answers to some inputs."""
-        task, output = self.task, answers.output
+    def add(self, ids: Tensor, head: SingleHead) -> None:
+        """Check the answers of the head to some inputs."""
+        task = self.task
+        with torch.no_grad():
+            answer = head(task.vectors(ids, head.query.weight.dtype))
+        output, weights = answer.output.double(), present(answer.weights).double().squeeze(1)
         error, clearance = task.error(output, ids), task.clearance(output, ids)
         right = clearance > 0  # NaN, which compares as False with everything, is wrong
         if self.tolerance is not None:
@@ -274,31 +267,18 @@ class _Tally:
         self.clearance = _least(self.clearance, clearance)
         counted = task.counted(ids)
         self.size = _least(self.size, output.abs().amax(-1)[counted])
-        if answers.weights is not None:
-            self._add_weights(ids, answers.weights, output, matrices)
-
-    def _add_weights(
-        self, ids: Tensor, weights: Tensor, output: Tensor, matrices: Matrices | None
-    ) -> None:
-        """Note the smallest weight on the right keys, and the spread of the values."""
-        task, counted = self.task, self.task.counted(ids)
-        if self.right_weight is None:
-            self.right_weight = math.inf
         right_weights = (weights * task.right_keys(ids)).sum(-1)
         self.right_weight = _least(self.right_weight, right_weights[counted])
-        if matrices is not None:
-            values = _values(task, ids, matrices)
-            distance = (values.unsqueeze(-3) - output.unsqueeze(-2)).abs()  # query, key, width
-            spread = (weights.unsqueeze(-1) * distance).sum(-2)
-            self.spread = max(self.spread, float(spread[counted].amax()))
+        values = _values(task, ids, self.matrices)
+        distance = (values.unsqueeze(-3) - output.unsqueeze(-2)).abs()  # query, key, width
+        spread = (weights.unsqueeze(-1) * distance).sum(-2)
+        self.spread = max(self.spread, float(spread[counted].amax()))
 
-    def proof(self, matrices: Matrices | None, dtype: torch.dtype, digest: str) -> Proof:
+    def proof(self, dtype: torch.dtype, digest: str) -> Proof:
         """Return the proof, after all inputs."""
-        task, margin, rounding = self.task, self.clearance, None
+        task, margin = self.task, self.clearance
         if self.tolerance is not None:
             margin = self.tolerance - self.error
-        if matrices is not None:
-            rounding = _rounding(task, matrices, self.spread, dtype)
         return Proof(
             task=task.rule,
             criterion=_criterion(task, self.tolerance),
@@ -312,7 +292,7 @@ class _Tally:
             worst_input=self.worst_input,
             min_right_weight=self.right_weight,
             min_output_size=self.size if task.rule == "unique" else None,
-            rounding=rounding,
+            rounding=_rounding(task, self.matrices, self.spread, dtype),
             dtype=str(dtype).removeprefix("torch."),
             digest=digest,
         )
@@ -339,16 +319,15 @@ def _criterion(task: VectorTask, tolerance: float | None) -> str:
 
 
 def _header(
-    task: VectorTask, tolerance: float | None, dtype: torch.dtype, matrices: Matrices | None
+    task: VectorTask, tolerance: float | None, dtype: torch.dtype, matrices: Matrices
 ) -> bytes:
     """Encode the question, the arithmetic, and the matrices as little-endian float64."""
     arithmetic = str(dtype).removeprefix("torch.")
     question = {"task": asdict(task), "tolerance": tolerance, "arithmetic": arithmetic}
     content = json.dumps(question, sort_keys=True).encode()
-    if matrices is not None:
-        for name, matrix in matrices._asdict().items():
-            if matrix is not None:
-                content += json.dumps(name).encode() + _bytes(matrix)
+    for name, matrix in matrices._asdict().items():
+        if matrix is not None:
+            content += json.dumps(name).encode() + _bytes(matrix)
     return content
 
 

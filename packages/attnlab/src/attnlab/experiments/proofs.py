@@ -87,8 +87,8 @@ def prove(
     fails.
 
     Args:
-        subject: a design, a `SingleHead` or a function; a compiled program; a decoder; or a run or
-            a population of sorting, or its folder.
+        subject: a design or a `SingleHead`; a compiled program; a decoder; or a run or a population
+            of sorting, or its folder.
         task: what is right: a `VectorTask` or its name (a design knows its own), the `Program`, or
             a `SequenceTask` (a run knows its own).
         dtype: of the arithmetic, float32 or float64; None for the subject's own.
