@@ -17,7 +17,7 @@ from attnlab.models import SingleHead
 from attnlab.programs import Program, check_program, interpret
 from attnlab.tasks.vectors import VectorTask
 from attnlab.train import Evaluation, Member, train_together
-from tests.sampling import first_of_each, sampled
+from tests.sampling import sampled
 
 SMALL = {"positions": "one_hot", "seeds": 3, "steps": 3_500, "learning_rate": 0.1}
 TINY = {"steps": 3, "seeds": 2}
@@ -286,37 +286,6 @@ def test_every_option_works(settings):
     passed = {each.name for each in report.claims if each.passed}
     assert passed >= {name for name in CLAIMS if not name.startswith(("learned", "agree"))}
     assert "<html" in report.html()
-
-
-@pytest.mark.parametrize(
-    ("rule", "positions"),
-    first_of_each(
-        [("copy_first", "learned"), ("identity", "both"), ("unique", "both")], lambda _: "rule"
-    ),
-)
-def test_the_heads_of_a_population_are_those_of_runs_with_their_seeds(rule, positions):
-    config = HandmadeConfig(learned=rule, positions=positions, steps=60)
-    learned = workshop.problem([config, config], [3, 4])
-    found = train_together(learned.members, learned.loss)
-    is_learned = positions == "learned"
-    for seed, member, trained in zip((3, 4), learned.members, found.members, strict=True):
-        options = {"has_learned_positions": is_learned}
-        cohort = cohorts.train_cohort(design_for(rule), config, Run(seed), **options)
-        for name, value in cohort.heads[0].state_dict().items():
-            torch.testing.assert_close(member.model.state_dict()[name], value, atol=1e-5, rtol=1e-5)
-        concluded = workshop.conclude(member.model, trained, config, Run(seed))
-        learned_claim = f"learned_{rule}{'_positions' if is_learned else ''}"
-        names = [each.name for each in concluded.claims][:2]
-        assert names == [learned_claim, "only_the_product_counts"]
-        assert concluded.content.title.startswith(f"handmade: {rule}")
-
-
-def test_what_a_population_is_judged_by_is_what_the_proof_says():
-    design, judge = design_for("unique"), cohorts.make_evaluation(design_for("unique").task)
-    assert judge(design.model(torch.float32)).score[0] == 1.0
-    head = cohorts.initial_head(design, False, 0, 0)
-    proof = prove(head, design.task)
-    assert float(judge(head).score[0]) == pytest.approx(1 - proof.failures / proof.inputs)
 
 
 def test_settings_that_cannot_be_are_refused():

@@ -24,7 +24,6 @@ from attnlab.experiments.sentiment import (
 )
 from attnlab.tasks.texts import LabelledText, Split
 from attnlab.tasks.tokenizers import PartTokenizer, WordTokenizer
-from attnlab.train import train_together
 from tests.sampling import sampled
 
 TINY = {"seeds": 1, "epochs": 1, "best_epochs": 1, "baseline": False, "repeats": 2}
@@ -450,23 +449,6 @@ def test_a_training_without_a_better_validation_ends_early():
     judged = [line for line in report.metrics if line["model"] == "mini" and "accuracy" in line]
     # the first is the best, and two more
     assert len([line for line in judged if line["split"] == "by text"]) == 3
-
-
-@pytest.mark.parametrize("main", ["mini", "best"])
-def test_a_member_of_a_population_is_the_model_of_the_run_with_its_seed_on_the_shared_split(main):
-    settings = {**TINY, "epochs": 2, "main": main}
-    config = SentimentConfig(**settings)
-    learned = classifier.problem([config, config], [5, 6])
-    found = train_together(learned.members, learned.loss, stop=learned.stop, num_threads=1)
-    model, trained = learned.members[0].model, found.members[0]
-    report = attnlab.run("sentiment", seed=5, split_seed=0, **settings)
-    for name, value in report.model.state_dict().items():
-        assert torch.equal(model.state_dict()[name], value)
-    concluded = classifier.conclude(model, trained, config, Run(5))
-    assert [each.passed for each in concluded.claims] == [True]
-    assert "both models" not in json.dumps([each.to_mapping() for each in concluded.claims])
-    (step,) = classifier.ask(model, config, "a warm film").trace().steps
-    assert step.candidates == ("negative", "positive")
 
 
 def test_a_file_of_five_unequal_classes_is_read_and_described(tmp_path):

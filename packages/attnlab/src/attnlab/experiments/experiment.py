@@ -102,13 +102,12 @@ class Run:
 class ProblemDescription:
     """The problem that a model learns, in words for people.
 
-    task: what the model does. solved: when it counts as having solved the problem. loss: the name
-    of its training loss, with the unit. meanings: a sentence on each figure of the evaluations.
+    task: what the model does. solved: when it counts as having solved the problem. meanings: a
+    sentence on each figure of the evaluations.
     """
 
     task: str
     solved: str
-    loss: str = "loss (nats)"
     meanings: tuple[tuple[str, str], ...] = ()
 
 

@@ -31,7 +31,6 @@ class HandmadeConfig(Config):
     positions: LearnedPositions = option(
         "both", "positions of learned heads: given as one-hot, learned too, or both"
     )
-    learned: VectorRule = option("copy_first", "the task of the heads of a population (--seeds)")
 
     def train_config(self) -> TrainConfig:
         """Return the config of the training: plain gradient descent at a constant rate.

@@ -84,14 +84,6 @@ def evaluate_claims(result: HandmadeResult) -> list[Claim]:
     ]
 
 
-def evaluate_learned_claims(cohort: Cohort, comparison: Comparison, seed: int) -> list[Claim]:
-    """Evaluate the claims about learned heads alone."""
-    claims = [_learned(cohort), _gauge([], [cohort], seed)]
-    if _is_comparable(cohort):
-        claims.append(_agreement([cohort], [comparison]))
-    return claims
-
-
 def _proved(proved: Proved) -> Claim:
     proof, single = proved.proof, proved.single
     in_float32 = "holds" if single.holds else f"fails on {single.failures:,}"

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from attnlab.core.stats import mean_interval
-from attnlab.design import Design, Proof
+from attnlab.design import Proof
 from attnlab.draw.sections import Bars, BarSeries, Lines, ReportContent, Scalar, Series, Table, Text
 from attnlab.experiments.handmade.cohorts import BLOCK, CLOSE, Cohort
-from attnlab.experiments.handmade.config import NAME, WORDS, HandmadeConfig
+from attnlab.experiments.handmade.config import NAME, WORDS
 from attnlab.experiments.handmade.handmade_claims import HandmadeResult, Proved
 from attnlab.experiments.handmade.panels import comparison_section, panels_section
 from attnlab.experiments.handmade.programs import program_maps, programs_section
@@ -52,35 +52,6 @@ def make_content(result: HandmadeResult) -> ReportContent:
             _losses_section(cohorts),
             comparison_section([(designs[cohort.task.rule], cohort) for cohort in cohorts]),
             replace(parameters, caption=WORDS.text("parameters")),
-            settings_section(config),
-        ],
-    )
-
-
-def make_learned_content(
-    config: HandmadeConfig, seed: int, design: Design, cohort: Cohort
-) -> ReportContent:
-    """Make the content of a report on one learned head."""
-    parameters = parameters_section(cohort.heads[0])
-    numbers = {
-        "config": config,
-        "title": cohort.title,
-        "share": cohort.shares[0],
-        "num_inputs": cohort.task.num_inputs,
-    }
-    return ReportContent(
-        title=f"{NAME}: {cohort.title}, learned",
-        subtitle=WORDS.text("learned_subtitle", numbers),
-        facts=[
-            ("seed", str(seed)),
-            ("parameters", f"{parameters.rows[-1][-1]:,}"),
-            ("training", WORDS.text("training", numbers)),
-        ],
-        sections=[
-            panels_section([(design, cohort)]),
-            _losses_section([cohort]),
-            comparison_section([(design, cohort)]),
-            parameters,
             settings_section(config),
         ],
     )

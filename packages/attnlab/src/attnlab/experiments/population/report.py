@@ -187,7 +187,7 @@ def _loss_section(population: Population) -> Lines:
     return Lines(
         figure="loss-fan",
         series=_fan(history.steps, losses),
-        y_label=population.problem_description.loss,
+        y_label="loss (nats)",
         **WORDS.texts("loss"),
     )
 

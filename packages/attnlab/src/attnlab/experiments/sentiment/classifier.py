@@ -1,8 +1,6 @@
 """The classifier from start to finish: read, split, train models and baselines, make claims."""
 
-import dataclasses
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -10,24 +8,19 @@ from torch import nn
 
 from attnlab.core.store import read_json
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.claims import Claim
-from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
+from attnlab.experiments.experiment import Findings, Run
 from attnlab.experiments.sentiment import fit
 from attnlab.experiments.sentiment.baseline import require_library
 from attnlab.experiments.sentiment.config import MODELS, WORDS, ModelName, SentimentConfig
-from attnlab.experiments.sentiment.data import Arrangement, Data, load_data
-from attnlab.experiments.sentiment.fit import Outcome, Prepared, TrainedModel
+from attnlab.experiments.sentiment.data import Arrangement, load_data
+from attnlab.experiments.sentiment.fit import Prepared
 from attnlab.experiments.sentiment.inspection import ask_text
 from attnlab.experiments.sentiment.report import make_content
-from attnlab.experiments.sentiment.sentiment_claims import evaluate_claims, majority_accuracy
+from attnlab.experiments.sentiment.sentiment_claims import evaluate_claims
 from attnlab.look.questions import Verdict
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.tokenizers import TextTokenizer, clean, open_tokenizer, words_of
-from attnlab.train import Trained
 from attnlab.train.loop import using_threads
-
-VARYING = frozenset({"learning_rate", "weight_decay", "word_dropout"})
-"""The fields in which the members of one population may differ."""
 
 _FILE = "tokenizer.json"
 _IN_MEMORY: WeakKeyDictionary[nn.Module, Prepared] = WeakKeyDictionary()
@@ -60,77 +53,16 @@ def _run(config: SentimentConfig, context: Run) -> Findings:
     for other_arrangement in data.arrangements[1:]:
         outcomes.append(fit.train_all(config, context, prepared_for(other_arrangement)))
     context.stage("report")
-    return _findings(config, context, data, outcomes, evaluate_claims(data, outcomes))
-
-
-def _findings(
-    config: SentimentConfig,
-    context: Run,
-    data: Data,
-    outcomes: Sequence[Outcome],
-    claims: Sequence[Claim],
-) -> Findings:
-    """Report on the models of the split without leaks, the main one and the other, if there."""
-    fair, main = outcomes[0], config.main
-    model = fair.models[main][0].model
-    _IN_MEMORY[model] = fair.prepared[main]
-    files = {
-        f"tokenizer-{name}.json": _written(prepared) for name, prepared in fair.prepared.items()
-    }
-    files[_FILE] = files.pop(f"tokenizer-{main}.json")
-    return Findings(
-        model,
-        claims,
-        make_content(config, context, data, outcomes),
-        models={
-            name: trainings[0].model for name, trainings in fair.models.items() if name != main
-        },
-        files=files,
-    )
-
-
-def describe_problem(config: SentimentConfig) -> ProblemDescription:
-    """Describe what the model learns, and when it counts as solved."""
-    words = WORDS.texts("problem", {"main": config.main})
-    return ProblemDescription(**words, meanings=tuple(WORDS.texts("meanings").items()))
-
-
-def problem(configs: Sequence[SentimentConfig], seeds: Sequence[int]) -> Problem:
-    """Make a member for each config and seed: the main model, on one split of the texts for all.
-
-    A member has solved the problem when it is more accurate than the most frequent class.
-    """
-    config, data, prepared = _on_one_split(configs[0], seeds[0])
-    members = []
-    for member_config, seed in zip(configs, seeds, strict=True):
-        model = fit.build(prepared, member_config, seed, 0)
-        members.append(fit.learner(model, prepared, member_config, seed, 0))
-    majority = majority_accuracy(data.fair.split.train, data.fair.split.validation)
-    return Problem(
-        members,
-        fit.loss,
-        fit.stop_rule(prepared, config),
-        lambda evaluation: evaluation.figures["accuracy"] > majority,
-    )
-
-
-def conclude(model: nn.Module, trained: Trained, config: SentimentConfig, context: Run) -> Findings:
-    """Evaluate one trained model on the test texts, and the same before its training."""
-    assert isinstance(model, Encoder)
-    config, data, prepared = _on_one_split(config, context.seed)
-    before = fit.is_right(fit.build(prepared, config, context.seed, 0).eval(), prepared.test)
-    trained_model = TrainedModel(model, trained, fit.answer(model, prepared.test), before)
-    outcomes = [Outcome({config.main: prepared}, {config.main: [trained_model]}, [])]
-    return _findings(config, context, data, outcomes, evaluate_claims(data, outcomes))
-
-
-def _on_one_split(config: SentimentConfig, seed: int) -> tuple[SentimentConfig, Data, Prepared]:
-    """Return the config, texts and main model's tokens of a population, whose members share a
-    split."""
-    if config.split_seed is None:
-        config = dataclasses.replace(config, split_seed=0)
-    data = load_data(config, seed)
-    return config, data, fit.prepare(config.main, config, data.fair, data.classes)
+    _IN_MEMORY[main] = prepared[config.main]
+    models, files = {}, {}
+    for name, reader in prepared.items():
+        if name == config.main:
+            files[_FILE] = _written(reader)
+        else:
+            files[f"tokenizer-{name}.json"] = _written(reader)
+            models[name] = outcomes[0].models[name][0].model
+    claims, content = evaluate_claims(data, outcomes), make_content(config, context, data, outcomes)
+    return Findings(main, claims, content, models, files)
 
 
 def prompt_words(config: SentimentConfig) -> str:

@@ -48,10 +48,7 @@ class SentimentConfig(Config):
         3_000, "most texts used; a larger file is sampled", low=10, high=100_000_000
     )
     split_seed: int | None = option(
-        None,
-        "seed of drawing and splitting the texts; none: the run's, and 0 for a population, "
-        "which shares a split",
-        low=0,
+        None, "seed of drawing and splitting the texts; none: the run's", low=0
     )
     repeats: int = option(10, "copies of each text of the built-in set", low=1, high=1_000)
     main: ModelName = option("mini", "the run's main model, which is saved, shown and traced")

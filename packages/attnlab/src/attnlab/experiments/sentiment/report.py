@@ -32,7 +32,7 @@ _NO_BAR = (None, None, None)  # of a baseline that found no words in a split
 def make_content(
     config: SentimentConfig, context: Run, data: Data, outcomes: Sequence[Outcome]
 ) -> draw.ReportContent:
-    """Make the report's content: on both models, or on the only one that was trained."""
+    """Make the report's content."""
     fair, main = outcomes[0], config.main
     model = fair.models[main][0].model
     shown = inspection.texts_to_show(fair, main, config.show)
@@ -48,32 +48,24 @@ def make_content(
         "num_training": len(data.fair.split.train),
         "num_test": data.fair.num_test,
     }
-    title, whose, accuracy = f"{NAME}: {main}", "of_one", fair.accuracy(main)
-    subtitle = (
-        f"One training of {main}: {accuracy} of {data.fair.num_test:,} texts that it never saw are "
-        f"right ({accuracy.ends}, 95 % interval)."
-    )
-    sections = [_data_section(data, fair), *_curve_sections(outcomes, main)]
-    for name in fair.models:
-        sections.append(_attention_section(name, main, fair, shown))
-    if len(fair.models) > 1:
-        title, whose, subtitle = NAME, "of_all", _subtitle(data, fair)
-        sections = [
+    return draw.ReportContent(
+        title=NAME,
+        subtitle=_subtitle(data, fair),
+        facts=list(WORDS.texts("facts", numbers).items()),
+        sections=[
             _accuracy_section(outcomes),
             draw.Table(
                 rows=list(itertools.chain(*map(_result_rows, outcomes))), **WORDS.texts("results")
             ),
             *class_sections(data.classes, fair),
             interpretation_section(data, outcomes),
-            *sections,
+            _data_section(data, fair),
+            *_curve_sections(outcomes, main),
+            *(_attention_section(name, main, fair, shown) for name in fair.models),
             _words_section(fair),
-        ]
-    sections += [parameters_section(model), settings_section(named)]
-    return draw.ReportContent(
-        title=title,
-        subtitle=subtitle,
-        facts=list(WORDS.texts(f"facts.{whose}", numbers).items()),
-        sections=sections,
+            parameters_section(model),
+            settings_section(named),
+        ],
     )
 
 
@@ -147,10 +139,9 @@ def _data_section(data: Data, fair: Outcome) -> draw.Table:
     rows.append(["largest class over smallest, training", f"{sizes[0][1] / sizes[-1][1]:.2f}"])
     majority = majority_accuracy(split.train, split.test)
     rows.append([f"accuracy of always {sizes[0][0]}", f"{majority:.1%}"])
-    if "mini" in fair.prepared:
-        ids = torch.cat([text_ids[1:] for text_ids in fair.prepared["mini"].test.ids])
-        share = int((ids == UNK).sum()) / max(1, len(ids))
-        rows.append(["test words unknown to mini", f"{share:.1%}"])
+    ids = torch.cat([text_ids[1:] for text_ids in fair.prepared["mini"].test.ids])
+    share = int((ids == UNK).sum()) / max(1, len(ids))
+    rows.append(["test words unknown to mini", f"{share:.1%}"])
     rows += map(_cut_texts, fair.prepared.values())
     rows.append(["texts in training and held out", data.fair.shared])
     return draw.Table(rows=rows, **WORDS.texts("data", {"said": data.said}))

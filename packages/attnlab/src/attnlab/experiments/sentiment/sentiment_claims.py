@@ -18,10 +18,7 @@ _ABOVE_ZERO = "interval above 0; undecided if it holds 0"
 
 
 def evaluate_claims(data: Data, outcomes: Sequence[Outcome]) -> list[Claim]:
-    """Evaluate all claims; the first outcome is that of the split without leaks.
-
-    That outcome may hold one model alone, which then stands for itself.
-    """
+    """Evaluate all claims; the first outcome is that of the split without leaks."""
     fair = outcomes[0]
     claims = [baseline_claim(data, fair, baseline) for baseline in fair.baselines]
     if not data.is_built_in:  # whose test texts choose the epoch too
@@ -62,10 +59,9 @@ def _beats_the_majority(data: Data, fair: Outcome) -> Claim:
         gain = gain_over(fair.correct[name], always)
         measured.append(f"{name} {fair.accuracy(name)}, {gain}")
         passed.append(is_above(gain, 0.0))
-    models = "both models are" if len(fair.models) > 1 else "the model is"
     return Claim(
         "beats_the_majority",
-        f"{models} right more often than the most frequent class, {most}, on the same "
+        f"both models are right more often than the most frequent class, {most}, on the same "
         f"{len(always):,} test texts that no training saw (mean of the trainings, 95 % interval)",
         "; ".join(measured),
         _ABOVE_ZERO,
