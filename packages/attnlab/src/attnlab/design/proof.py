@@ -164,7 +164,7 @@ def prove(
         subject = subject.model(dtype or torch.float64)
     head = _head_of(subject, dtype)
     task, tolerance = _check_question(task, tolerance)
-    matrices = Matrices(*map(_double, head.matrices()))
+    matrices = Matrices(*map(_double, head.matrices()))  # type: ignore[arg-type]
     _check_widths(matrices, task)
     tally, dtype = _Tally(task, tolerance, matrices), head.query.weight.dtype
     hashed = hashlib.sha256(_header(task, tolerance, dtype, matrices))

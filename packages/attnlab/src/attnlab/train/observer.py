@@ -17,5 +17,14 @@ class Observer(Protocol):
         """Note a departure from the request, such as a damaged checkpoint."""
 
 
-class Silent(Observer):
+class Silent:
     """An observer that does nothing."""
+
+    def stage(self, name: str) -> None:
+        """Ignore a stage."""
+
+    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        """Ignore a step."""
+
+    def tell(self, sentence: str) -> None:
+        """Ignore a sentence."""

@@ -54,7 +54,7 @@ def _run(config: SentimentConfig, context: Run) -> Findings:
         outcomes.append(fit.train_all(config, context, prepared_for(other_arrangement)))
     context.stage("report")
     _IN_MEMORY[main] = prepared[config.main]
-    models, files = {}, {}
+    models, files = dict[str, nn.Module](), {}
     for name, reader in prepared.items():
         if name == config.main:
             files[_FILE] = _written(reader)
