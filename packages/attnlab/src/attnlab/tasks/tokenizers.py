@@ -1,4 +1,4 @@
-"""Tokenizers: from a text to ids and back. Three of one form; none knows a model.
+"""Tokenizers: from a text to ids. Three of one form; none knows a model.
 
 `WordTokenizer` has an id for each word; `PartTokenizer` gives each word several ids (the word, its
 beginning, and the word together with the next one), whose vectors a model adds up;
@@ -133,11 +133,6 @@ class TextTokenizer(abc.ABC):
         # One more than have room beside CLS: the last may be named together with its next word.
         return self._split(text)[: self.max_length]
 
-    def encode(self, text: str) -> list[Any]:
-        """Return exactly `max_length` ids: CLS, the tokens, padding."""
-        ids = self.ids(text)
-        return ids + [PAD] * (self.max_length - len(ids))
-
 
 class WordTokenizer(TextTokenizer):
     """One id for each word.
@@ -146,8 +141,8 @@ class WordTokenizer(TextTokenizer):
         words: those with ids of their own, from 3 on; every other is `<UNK>`.
 
     >>> tokenizer = WordTokenizer.build(["good film", "bad film"], vocab_size=5, max_length=5)
-    >>> tokenizer.encode("Bad, good film"), tokenizer.decode([2, 4, 3, 0])
-    ([2, 1, 1, 4, 3], 'good film')
+    >>> tokenizer.ids("Bad, good film")
+    [2, 1, 1, 4, 3]
     """
 
     def __init__(self, words: Sequence[str], max_length: int) -> None:
@@ -161,20 +156,6 @@ class WordTokenizer(TextTokenizer):
         counts = Counter(itertools.chain.from_iterable(map(words_of, texts)))
         # Counter keeps the order of first appearance, and most_common keeps it among equals.
         return cls([word for word, _ in counts.most_common(vocab_size - len(SPECIALS))], max_length)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, without PAD and CLS.
-
-        Raises:
-            WrongUsage: an id that is not in the vocabulary.
-        """
-        words = []
-        for number in ids:
-            if not 0 <= number < len(self._names):
-                raise WrongUsage(f"ids must be from 0 to {len(self._names) - 1}; got {number}.")
-            if number not in (PAD, CLS):
-                words.append(self._names[number])
-        return " ".join(words)
 
     def _split(self, text: str) -> list[str]:
         return words_of(text)
@@ -288,7 +269,6 @@ class SubwordTokenizer(TextTokenizer):
         library = _library("subwords need")
         inner = library.Tokenizer(library.models.BPE(unk_token=SPECIALS[UNK]))
         inner.pre_tokenizer = library.pre_tokenizers.Metaspace()
-        inner.decoder = library.decoders.Metaspace()
         trainer = library.trainers.BpeTrainer(
             vocab_size=vocab_size,
             special_tokens=list(SPECIALS),
@@ -297,11 +277,6 @@ class SubwordTokenizer(TextTokenizer):
         )
         inner.train_from_iterator(map(_encodable, map(clean, texts)), trainer)
         return cls(inner.to_str(), max_length)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, without PAD and CLS."""
-        kept = [number for number in ids if number not in (PAD, CLS)]
-        return str(self._inner.decode(kept, False))
 
     def _split(self, text: str) -> list[tuple[int, str]]:
         encoding = self._inner.encode(_encodable(clean(text)), add_special_tokens=False)
@@ -371,7 +346,6 @@ def _parts_of(words: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 def _library(what: str) -> Any:
     try:
         import tokenizers
-        import tokenizers.decoders
         import tokenizers.models
         import tokenizers.pre_tokenizers
         import tokenizers.trainers

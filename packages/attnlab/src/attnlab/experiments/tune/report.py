@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attnlab.core.stats import mean_interval
 from attnlab.draw import sections as draw
 from attnlab.experiments.sections import filled, problem_section
 from attnlab.experiments.sweeps.axes import Axis, shown
@@ -24,7 +23,7 @@ def make_content(plan: Plan, outcome: Outcome, facts: Mapping[str, str]) -> draw
         best = max(trials, key=lambda trial: trial.score)
         words = f"best: {best.name}, solved by {best.solved} of {best.seeds} seeds"
         sections += [_best(plan, best), _course(trials)]
-        sections += [_against(axis, trials) for axis in axes]
+        sections += [_against(axis, trials) for axis in axes if axis.ends]
     space = [[axis.name, range_words(axis)] for axis in axes]
     refused = [[trial.number, trial.name, trial.refusal] for trial in outcome.refused]
     sections += [
@@ -109,37 +108,18 @@ def _course(trials: Sequence[CellOutcome]) -> draw.Lines:
     )
 
 
-def _against(axis: Axis, trials: Sequence[CellOutcome]) -> draw.Bars | draw.Lines:
-    """Show success against the values of one field, whatever the others are."""
-    name, comment = axis.name, axis.comment.split(";")[0]
-    words: dict[str, Any] = {
-        "title": f"Success against {name}",
-        "y_label": _SHARE,
-        "figure": f"by-{name.replace('_', '-')}"[:60],
-    }
-    if axis.values:
-        groups, means = [], []
-        for value in axis.values:
-            same_value = [trial for trial in trials if trial.fields[name] == value]
-            groups.append(f"{shown(value)} ({len(same_value):,})")
-            means.append(_mean_share(same_value))
-        words["caption"] = (
-            f"{comment}. The mean over all trials with a value (in brackets how many), and its "
-            "95 % interval over trials (Student's t; none for fewer than two). The other settings "
-            "differ too, and a search tries good values more often, so this is a hint, not a "
-            "comparison."
-        )
-        success = draw.BarSeries.of_intervals("success", means)
-        return draw.Bars(**words, groups=groups, series=[success])
-    words["caption"] = (
-        f"{comment}; searched: {range_words(axis)}. Every trial is a point with its 95 % interval "
-        "(Wilson); the other settings differ too."
-    )
+def _against(axis: Axis, trials: Sequence[CellOutcome]) -> draw.Lines:
+    """Show success against the values of a range, whatever the other settings are."""
+    name = axis.name
     by_value = sorted(trials, key=lambda trial: float(trial.fields[name]))
     x = [trial.fields[name] for trial in by_value]
     return draw.Lines(
-        **words,
+        title=f"Success against {name}",
+        caption=f"{axis.comment.split(';')[0]}; searched: {range_words(axis)}. Every trial is a "
+        "point with its 95 % interval (Wilson); the other settings differ too.",
         x_label=name,
+        y_label=_SHARE,
+        figure=f"by-{name.replace('_', '-')}"[:60],
         x_log=is_log(axis),
         from_zero=True,
         series=[_shares(x, by_value)],
@@ -149,15 +129,3 @@ def _against(axis: Axis, trials: Sequence[CellOutcome]) -> draw.Bars | draw.Line
 def _shares(x: Sequence[Any], trials: Sequence[CellOutcome]) -> draw.Series:
     """Show each trial's success with its interval as a point."""
     return draw.Series.of_intervals("each trial", x, [trial.share for trial in trials], "points")
-
-
-def _mean_share(
-    trials: Sequence[CellOutcome],
-) -> tuple[float | None, float | None, float | None]:
-    """Return the mean share of seeds that solved the problem, and its interval, if known."""
-    if not trials:
-        return None, None, None
-    mean, low, high = mean_interval([trial.share.value for trial in trials])
-    if len(trials) == 1:
-        return mean, None, None
-    return mean, max(0.0, low), min(1.0, high)
