@@ -3,14 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attnlab.edits.effects.metrics import IGNORED
 from attnlab.look.inputs import Call
-from attnlab.programs import CompiledProgram, Program
-from attnlab.programs.interpreter import Meaning, every_input
+from attnlab.programs import CompiledProgram
 from attnlab.truth.decoys import HeadPlace
 from attnlab.truth.network import Kind, Network, put_together, take_apart
 
@@ -68,31 +65,6 @@ class Circuit:
         model, kinds = put_together(network)
         same = (self.inputs, self.answers)
         return Circuit(self.name, self.ladder, network, model, *same, kinds, dial)
-
-
-def domain_of(program: Program, compiled: CompiledProgram) -> tuple[dict[str, Tensor], Tensor]:
-    """Return all inputs of a program and the right answers.
-
-    Returns: {"tokens": (input, position), "real": likewise}, shorter inputs padded; and for each
-    position the place of the right output among those of the compiled program.
-    """
-    rows, real, answers = [], [], []
-    for length in range(1, compiled.longest + 1):
-        for ids in every_input(program, length):
-            meaning = Meaning(program, ids).of(program.output)
-            places = np.array(list(map(compiled.values.index, meaning.values)))
-            extra = ((0, 0), (0, compiled.longest - length))
-            rows.append(np.pad(ids, extra))
-            real.append(np.pad(np.ones_like(ids), extra))
-            answers.append(np.pad(places[meaning.codes], extra, constant_values=IGNORED))
-    tokens, is_real, right = map(np.concatenate, (rows, real, answers))
-    if compiled.has_bos:
-        front = ((0, 0), (1, 0))
-        tokens = np.pad(tokens, front, constant_values=len(program.alphabet))
-        is_real = np.pad(is_real, front, constant_values=1)
-        right = np.pad(right, front, constant_values=IGNORED)
-    inputs = {"tokens": torch.from_numpy(tokens), "real": torch.from_numpy(is_real).bool()}
-    return inputs, torch.from_numpy(right)
 
 
 def network_of(compiled: CompiledProgram) -> tuple[Network, HeadPlace]:

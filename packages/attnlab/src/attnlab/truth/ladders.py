@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from attnlab.edits.effects.metrics import IGNORED
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.programs import (
     Program,
@@ -35,7 +36,8 @@ from attnlab.programs.library import (
     shifted,
     so_far,
 )
-from attnlab.truth.circuits import Circuit, domain_of, network_of
+from attnlab.programs.whole_domain import whole_domain
+from attnlab.truth.circuits import Circuit, network_of
 from attnlab.truth.decoys import HeadPlace, add_decoy
 from attnlab.truth.lookups import Lookup, lookup_domain, lookup_network
 from attnlab.truth.network import Kind, Network, put_together, shuffle_heads
@@ -225,7 +227,7 @@ def build(spec: CircuitSpec) -> Circuit:
     else:
         compiled = compile_program(spec.made_of, spec.longest)
         network, target = network_of(compiled)
-        inputs, answers = domain_of(spec.made_of, compiled)
+        inputs, answers = whole_domain(spec.made_of, compiled, compiled.values, IGNORED)
     random = np.random.default_rng(zlib.crc32(f"{_DRAW} {spec.name}".encode()))
     for number, letter in enumerate(spec.decoys):
         spot = target

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +15,6 @@ from attnlab.models.encoder import EncoderConfig
 from attnlab.programs import (
     CompiledProgram,
     Program,
-    aggregate,
     compile_program,
     indices,
     library,
@@ -24,24 +22,16 @@ from attnlab.programs import (
     selector_width,
     tokens,
 )
-from attnlab.programs.interpreter import Meaning, every_input
 from attnlab.programs.language import Sequence
+from attnlab.programs.library import after, before, how_often, same, shifted, so_far
 from attnlab.programs.open_model import config_around
-from attnlab.programs.values import Value
+from attnlab.programs.whole_domain import whole_domain
 
 LETTERS = "abc"
 
-same = select(tokens, tokens, "==")
-before = select(indices, indices, "<")
 place = selector_width(select(tokens, tokens, "<") | (same & before))
-after = select(indices, indices, ">")
 yet_to_come = selector_width(after | (same & select(indices, indices - 1, "==")))
-how_often = selector_width(same)
-how_far = selector_width(select(indices, indices, "<="))
-
-
-def _letter_before(by: int) -> Sequence:
-    return aggregate(select(indices, indices - by, "=="), tokens, library.FILLER)
+how_far = selector_width(so_far)
 
 
 @dataclass(frozen=True)
@@ -72,8 +62,8 @@ SOURCES = {
     ),
     "induction": Source(
         library.induction,
-        _letter_before(1),
-        _letter_before(3),
+        shifted(1),
+        shifted(3),
         "the letter before each",
         "the letter three before",
         best="trainable",
@@ -125,32 +115,7 @@ def target_of(name: str, length: int) -> Target:
     part = compiled(Program(source.part, LETTERS, "part"))
     decoy = compiled(Program(source.decoy, LETTERS, "decoy"))
     config = config_around([part, decoy], whole.values)
-    domain = domain_of(program, part, whole.values, length)
+    inputs, answers = whole_domain(program, part, whole.values)
+    counted = answers >= 0
+    domain = Domain(inputs["tokens"], inputs["real"], answers.clamp(min=0), counted)
     return Target(name, source, whole, part, decoy, config, domain)
-
-
-def domain_of(
-    program: Program, reader: CompiledProgram, values: tuple[Value, ...], length: int
-) -> Domain:
-    """List every input of up to `length` letters, as `reader` reads it."""
-    ids, real, answers = [], [], []
-    places = {value: place for place, value in enumerate(values)}
-    for size in range(1, length + 1):
-        padding = ((0, 0), (0, length - size))
-        for letters in every_input(program, size):
-            meaning = Meaning(program, letters).of(program.output)
-            codes = np.array([places[value] for value in meaning.values])[meaning.codes]
-            rows = reader.with_bos(torch.from_numpy(letters)).numpy()
-            first = ((0, 0), (int(reader.has_bos), 0))
-            ids.append(np.pad(rows, padding))
-            real.append(np.pad(np.ones(rows.shape, np.bool_), padding))
-            answers.append(np.pad(np.pad(codes, first), padding))
-    is_real = torch.from_numpy(np.concatenate(real))
-    counted = is_real.clone()
-    counted[:, : int(reader.has_bos)] = False
-    return Domain(
-        torch.from_numpy(np.concatenate(ids)),
-        is_real,
-        torch.from_numpy(np.concatenate(answers)),
-        counted,
-    )
