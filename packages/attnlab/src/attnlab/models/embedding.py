@@ -69,7 +69,10 @@ class Embedding(nn.Module):
 
     def _check(self, tokens: Tensor, offset: int) -> None:
         if not isinstance(tokens, Tensor):
-            raise WrongUsage(f"tokens must be a tensor of ids; got {type_words(tokens)}.")
+            raise WrongUsage(
+                f"tokens must be a tensor of ids; got {type_words(tokens)}. A text is for "
+                "attnlab.ask(model, text)."
+            )
         if tokens.dim() not in (2, 3) or tokens.is_floating_point() or tokens.dtype == torch.bool:
             raise WrongUsage(
                 "tokens must be integer ids, (batch, length, parts) or (batch, length); "

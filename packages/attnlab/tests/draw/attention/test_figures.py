@@ -388,6 +388,7 @@ def test_a_head_is_named_as_in_an_edit_or_as_pages_print_it():
         ((0, 1, 2), {}, 'a head is named "0.1"'),
         (("0.1", 1), {}, 'a head is named "0.1"'),
         ((1.5,), {}, 'a head is named "0.1"'),
+        (((0, 1),), {}, r"layer=0, head=1; got \(0, 1\)\.$"),
         ((0, 1), {"layer": 0}, 'a head is named "0.1"'),
         ((5, 0), {}, "there is no layer 5; known: 0, 1"),
         ((0, 9), {}, "has heads 0 to 2; got 9"),

@@ -272,6 +272,9 @@ def test_what_was_not_recorded_is_an_error():
         with pytest.raises(WrongUsage, match="'logits' has no value yet; run the model inside"):
             recording["logits"]
         model(TOKENS)
+    for head in ("0.1", "L0H1"):
+        with pytest.raises(WrongUsage, match=r'head 0.1 is recording\["layers.0.attention'):
+            recording[head]
     with pytest.raises(WrongUsage, match="'embedding' is not recorded; known: logits"):
         recording["embedding"]
     assert "embedding" not in recording

@@ -189,6 +189,7 @@ def _chosen(
 ) -> tuple[int | str, int | None]:
     """Return the head that is named, by its name or number, and its layer if that is named."""
     rest: list[Any] = list(place)
+    got = [*place, *filter(None, [layer, head])]
     if rest and head is None:
         head = rest.pop()
     if rest and layer is None and not isinstance(rest[-1], str):
@@ -196,10 +197,9 @@ def _chosen(
     is_number = all(number is None or is_integer(number) for number in (layer, head))
     is_name = isinstance(head, str) and layer is None
     if rest or not (is_number or is_name):
-        got = ", ".join(map(repr, [*place, *filter(None, [layer, head])]))
         raise WrongUsage(
             'a head is named "0.1", or by its layer and number, as 0, 1 or layer=0, head=1; got '
-            f"{got}."
+            f"{', '.join(map(repr, got))}."
         )
     return (0 if head is None else head), layer
 

@@ -1,5 +1,6 @@
 """The contents of a recording: the values at each site, and the tokens that were read."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part, wo
 from attnlab.look.recording.tokens import Read, Vocabulary
 from attnlab.sites import in_our_words
 
+_HEAD = re.compile(r"(L\d+H|\d+\.)\d+")
 MADE = ("weights", "scores")
 HAS_KEYS = (*MADE, "mask")
 _WHAT_TO_DO = (
@@ -121,6 +123,11 @@ class Store:
             return self.passed[site]
         if site not in self.sites:
             guess = did_you_mean(in_our_words(str(site), self.sites), self.sites)
+            if _HEAD.fullmatch(str(site)):
+                guess = (
+                    "a head is an index of its layer's weights: head 0.1 is "
+                    'recording["layers.0.attention.weights"][:, 1].'
+                )
             raise WrongUsage(f"{site!r} is not recorded; {guess}")
         if self.passed and site.endswith("mask"):
             raise WrongUsage(f"{site!r} had no mask: every query could attend to every key.")
