@@ -146,3 +146,7 @@ def test_a_page_is_written_to_a_file_and_not_opened(tmp_path, monkeypatch):
         assert "</html>" in page.read_text()
     with pytest.raises(CouldNotRun, match="folder is not there"):
         attnlab.show(recording(), out=tmp_path / "nowhere" / "page.html")
+    for name in ("page.txt", "page.png", "page"):
+        with pytest.raises(WrongUsage, match=r"a name that ends in \.html; got .*page"):
+            attnlab.show(recording(), out=tmp_path / name)
+        assert not (tmp_path / name).exists()

@@ -144,8 +144,16 @@ def show_page(page: str, out: Path | str | None = None) -> "Shown | Path":
     """Show a page in the notebook, or write it to a file, open the browser and return the path.
 
     With `out` the page is written there, and not opened.
+
+    Raises:
+        WrongUsage: `out` names another kind of file.
     """
     if out is not None:
+        if Path(out).suffix.lower() not in (".html", ".htm"):
+            raise WrongUsage(
+                f"show writes a page: expected a name that ends in .html; got {str(out)!r}. "
+                "Figures are of attnlab.plot."
+            )
         write_text(Path(out), page)
         return Path(out)
     if is_notebook() or is_marimo():
