@@ -371,6 +371,7 @@ LISTED = {
         "jane DOE": "Jane Doe",
         "JaneDoe": "Jane Doe",
         "Doe, Jane": "Jane Doe",
+        "Zoe-Angstrom": "Zoë Ångström",
         "Jane_Doe": "Jane Doe",
         "anne marie o_brien": "Anne-Marie O'Brien",
         "zoe\u0308 a\u030angstro\u0308m": "Zoë Ångström",

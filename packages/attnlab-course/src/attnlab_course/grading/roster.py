@@ -165,7 +165,11 @@ def _forms_of_names(students: Mapping[str, Mapping[str, str]]) -> dict[Form, set
             words = _folded(name).split()
             turned = ["".join(words[first:] + words[:first]) for first in range(len(words))]
             forms |= {("plain", _plain(name)), ("plain", file_label(name))}
-            forms |= {("folded", _folded(name)), *(("joined", form) for form in turned)}
+            forms |= {
+                ("folded", _folded(name)),
+                ("bare", _bare(name)),
+                *(("joined", form) for form in turned),
+            }
         numbers = facts.get("id", ""), facts.get("identifier", "").rpartition(" ")[2]
         forms |= {("number", number) for number in numbers if len(number) >= _FEWEST_DIGITS}
         for form in filter(itemgetter(1), forms):
@@ -188,6 +192,12 @@ def _folded(name: str) -> str:
     return " ".join(re.sub(r"[\W_]+", " ", plain).split())
 
 
+def _bare(name: str) -> str:
+    """Return a folded name without its accents, as on keyboards that have none."""
+    letters = unicodedata.normalize("NFD", _folded(name))
+    return "".join(letter for letter in letters if not unicodedata.combining(letter))
+
+
 def _of_system(name: str) -> tuple[str, str]:
     """Return the name and the number in a name that Moodle or Canvas wrote; empty without.
 
@@ -201,6 +211,7 @@ _READINGS: tuple[Callable[[str], Form], ...] = (
     lambda name: ("plain", _plain(name)),
     lambda name: ("folded", _folded(name)),
     lambda name: ("joined", _folded(name).replace(" ", "")),
+    lambda name: ("bare", _bare(name)),
     lambda name: ("folded", _folded(_of_system(name)[0])),
     lambda name: ("joined", _folded(_of_system(name)[0])),
     lambda name: ("number", _of_system(name)[1]),
