@@ -74,7 +74,7 @@ def test_runs_that_barely_differ_against_what_patches_change_are_warned_of(direc
     assert found.caution in told
     assert "barely differ, by 0.01, while a patch typically changes logit by 0.0574" in told
     effect = "-6.760" if direction == "noise" else "+6.760"
-    assert f"{effect}  {effect} to {effect}  layers.0.residual_before, position 0" in told
+    assert f"layers.0.residual_before, position 0  {effect}  {effect} to {effect}" in told
 
 
 @pytest.mark.parametrize("direction", ["denoise", "noise"])
@@ -92,8 +92,8 @@ def test_patches_print_as_a_short_table():
         lines = str(found).splitlines()
         assert lines[2].startswith(f"  clean       {float(found.ends.clean.mean()):.5g}, probab")
         place, effect = found.largest(1)[0]
-        assert lines[7].startswith(f"  {effect:+.3f} ")
-        assert lines[7].endswith(f"  {place}")
+        assert lines[8].startswith(f"  {place}  ")
+        assert f"  {effect:+.3f}  " in lines[8]
         assert len(lines) <= 18
 
 

@@ -21,6 +21,7 @@ from attnlab.edits.effects.sweep import PatchTarget
 Direction = Literal["denoise", "noise"]
 
 _LISTED = 10  # patches, and refused pairs
+_DRAWN_HEADS = 32  # by position
 _PATCHED = {
     "denoise": "Clean values put into the corrupted run, each alone",
     "noise": "Corrupted values put into the clean run, each alone",
@@ -186,9 +187,21 @@ class Patched:
         }
 
     def number_tables(self) -> list[NumberTable]:
-        """Return the effects as tables to draw: layer by position, by head, or of paths."""
+        """Return the effects as tables to draw: layer by position, by head, or of paths; of many
+        heads by position those with the largest effects."""
         label = f"Share of the {self.measured}: {_ENDS[self.direction]}"
-        return place_tables(self.places, self.effects, label, self.tokens)
+        heads = dict.fromkeys(
+            (place.path, place.head)
+            for place, _ in self.largest(len(self.places))
+            if isinstance(place, PatchTarget) and None not in (place.head, place.query)
+        )
+        drawn = list(range(len(self.places)))
+        if len(heads) > _DRAWN_HEADS:
+            label += f". The {_DRAWN_HEADS} of {len(heads)} heads with the largest effects"
+            kept = list(heads)[:_DRAWN_HEADS]
+            drawn = [at for at in drawn if (self.places[at].path, self.places[at].head) in kept]
+        places = [self.places[at] for at in drawn]
+        return place_tables(places, self.effects[drawn], label, self.tokens)
 
     @property
     def page_words(self) -> tuple[str, str]:
@@ -218,37 +231,34 @@ class Patched:
         if self.refused:
             pairs += f" patched, {len(self.refused):,} refused"
         facts.append(("inputs", pairs))
-        listed, total = self._largest_rows()
-        columns, rows = ["effect", "where"], []
+        listed, words = self._listed_rows()
+        facts.append(("listed", f"{words}, {len(listed)} of {len(self.places):,} patches"))
+        columns, rows = ["where", "effect"], []
         if count > 1:
-            columns[1:1] = ["95 % interval"]
+            columns.append("95 % interval")
         for row in listed:
-            cells = [f"{row['effect']:+.3f}", row["words"]]
+            cells = [row["words"], f"{row['effect']:+.3f}"]
             if count > 1:
-                cells[1:1] = [f"{row['low']:+.3f} to {row['high']:+.3f}"]
+                cells.append(f"{row['low']:+.3f} to {row['high']:+.3f}")
             rows.append(cells)
-        lines = [total] * bool(total)
-        lines += filter(None, (self.note, self.caution))
+        lines = list(filter(None, (self.note, self.caution)))
         lines += [f"refused: pair {row + 1}: {why}" for row, why in self.refused[:_LISTED]]
+        if len(self.refused) > _LISTED:
+            lines.append(f"{len(self.refused) - _LISTED} more pairs were refused")
         title = f"{_PATCHED[self.direction]}; {_ENDS[self.direction]}"
         return Card(title, facts, columns, rows, lines)
 
-    def _largest_rows(self) -> tuple[list[dict[str, Any]], str]:
-        """Return the rows that are printed, and what was left out; of the stream, which changes
-        little from layer to layer, the largest of each position."""
-        rows, kept = self.rows(), []
-        positions: set[int] = set()
+    def _listed_rows(self) -> tuple[list[dict[str, Any]], str]:
+        """Return the rows that are printed, and which they are; of the stream, which changes little
+        from layer to layer, the largest of each position."""
+        rows = [row for row in self.rows() if row["effect"] != 0.0]
+        places = [row["place"] for row in rows]
+        if not all(isinstance(place, PatchTarget) and place.is_stream for place in places):
+            return rows[:_LISTED], "largest first"
+        by_position: dict[int, dict[str, Any]] = {}
         for row in rows:
-            place = row["place"]
-            is_stream = isinstance(place, PatchTarget) and place.path.endswith("residual_before")
-            if not is_stream or place.query is None or place.query not in positions:
-                kept.append(row)
-                positions.add(place.query if is_stream else -1)
-        shown = kept[:_LISTED]
-        if len(shown) == len(rows):
-            return shown, ""
-        of_each = " of each position" * (len(kept) < len(rows))
-        return shown, f"the largest{of_each}: {len(shown)} of {len(rows):,} patches"
+            by_position.setdefault(row["place"].query, row)
+        return list(by_position.values())[:_LISTED], "the largest of each position"
 
     def __str__(self) -> str:
         return card_text(self._card())

@@ -75,6 +75,11 @@ class PatchTarget:
         return tuple(number for number in numbers if number is not None) or (0,)
 
     @property
+    def is_stream(self) -> bool:
+        """Is this a position of the residual stream before a block?"""
+        return self.path.endswith("residual_before") and self.query is not None
+
+    @property
     def index(self) -> tuple[Any, ...]:
         """The index of a head or a position, of one or of all, in its site's value (row, …)."""
         query: Any = slice(None) if self.query is None else self.query
