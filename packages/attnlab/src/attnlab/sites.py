@@ -40,6 +40,7 @@ SITES: dict[str, str] = {
     "residual_after": "(batch, length, d_model), as the block leaves it",
     "hidden": "(batch, length, d_ff), inside the feed-forward part, after its activation",
     "logits": "(batch, length, vocabulary) or (batch, classes)",
+    "result": "(batch, length, width), what an exposed module of a pretrained model returns",
 }
 
 _ELSEWHERE = {
@@ -276,6 +277,10 @@ class SitedModule(nn.Module):
         """Run the model without any of our hooks in it."""
         return nullcontext()
 
+    def advice(self, name: str) -> str:
+        """Return advice on a name that is no site's, or "" for none."""
+        return ""
+
     def __getstate__(self) -> dict[str, object]:
         """Leave the hooks behind: a copy is another model."""
         return {**self.__dict__, "_installed": ()}
@@ -318,9 +323,14 @@ def matches(pattern: str, model: nn.Module, names: Sequence[str] | None = None) 
                 f"{type(model).__name__} has no sites: none of its modules is a part of attnlab; "
                 "attnlab.load(model) gives it hook points."
             )
-        guess = did_you_mean(in_our_words(pattern, names), names)
+        guess = advice_on(pattern, model) or did_you_mean(in_our_words(pattern, names), names)
         raise WrongUsage(f"no site of this model matches {pattern!r}; {guess}")
     return matching
+
+
+def advice_on(name: str, model: nn.Module) -> str:
+    """Return a model's advice on a name that is no site's, or "" for none."""
+    return model.advice(name) if isinstance(model, SitedModule) else ""
 
 
 def hooks_of(model: nn.Module) -> list[Hook]:

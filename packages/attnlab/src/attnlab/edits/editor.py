@@ -23,6 +23,7 @@ from attnlab.look.recording.budget import in_words
 from attnlab.look.recording.tokens import Vocabulary
 from attnlab.memory import free_memory
 from attnlab.parts.heads import share_heads
+from attnlab.shapes import shape_text
 from attnlab.sites import (
     AttentionCall,
     Hook,
@@ -162,9 +163,11 @@ class Editor(Hook):
         """Return a copy of the values that every edit of this site has changed in turn."""
         suffix, axes = site_suffix(site), axes_of(site_suffix(site))
         value = self._expand_shared_heads(site, value)
-        if suffix == "logits" and value.dim() == 2:
-            axes = ("batch", "classes")
+        if suffix in ("logits", "result") and value.dim() != len(axes):
+            axes = ("batch", *["axis"] * (value.dim() - 2), "classes")
         at = positions_at(self._model, self.history, site, axes, value)
+        if suffix == "result":
+            _check_first_axes(self.at[site], at, value)
         visible = self._visible.pop(part_of(site), None) if suffix == "weights" else None
         new, edited = value.clone(), []
         for coverage in self.at[site]:
@@ -251,6 +254,22 @@ class Editor(Hook):
             heads = query[1]
         _check_room(part, 4 * rows * heads * query[-2] * key[-2], device)
         return rows, heads
+
+
+def _check_first_axes(coverages: Sequence[Coverage], at: Positions, value: Tensor) -> None:
+    """Raise if rows or positions are chosen of a module's output that has other axes."""
+    text = at.stack_text
+    if text is None:
+        return
+    batch, length = text.tokens.shape[0], text.length - text.offset
+    for edit in (coverage.edit for coverage in coverages):
+        is_other_length = edit.query is not None and at.query_text is None
+        if is_other_length or (edit.row is not None and value.shape[0] != batch):
+            raise WrongUsage(
+                f"{edit!r}: {at.site} is {shape_text(value.shape)} for a batch of {batch} and "
+                f"{length} positions, so its rows and positions are unknown; leave row= and query= "
+                "out."
+            )
 
 
 def _is_checkpointed() -> bool:

@@ -18,7 +18,15 @@ from torch import nn
 from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.look.heads import layer_name
 from attnlab.shapes import shape_text
-from attnlab.sites import SITES, in_our_words, matches, part_of, site_names, site_suffix
+from attnlab.sites import (
+    SITES,
+    advice_on,
+    in_our_words,
+    matches,
+    part_of,
+    site_names,
+    site_suffix,
+)
 
 ALL = "all"
 Target: TypeAlias = int | str | Collection[int | str] | None
@@ -200,7 +208,7 @@ def find_sites(
         hint = did_you_mean(suffix, set(map(site_suffix, names)))
         raise WrongUsage(f"{who}: this model has no {suffix!r}; {hint}")
     if site is not None:
-        names_there = _matching(site, names_there, is_part=bool(suffix), who=who)
+        names_there = _matching(model, site, names_there, is_part=bool(suffix), who=who)
     if layer is None:
         return names_there
     layers = {name: _layer_of(name, names) for name in names_there}
@@ -240,7 +248,9 @@ def _check_one_attention_a_layer(sites: Sequence[str], layers: dict[str, int], w
             )
 
 
-def _matching(site: str, known: Sequence[str], *, is_part: bool, who: str) -> list[str]:
+def _matching(
+    model: nn.Module, site: str, known: Sequence[str], *, is_part: bool, who: str
+) -> list[str]:
     paths = list(known)
     if is_part:
         paths = list(map(part_of, known))
@@ -252,7 +262,9 @@ def _matching(site: str, known: Sequence[str], *, is_part: bool, who: str) -> li
     if not matching:
         hint = "it is a single attention; leave site= out."
         if any(paths):
-            hint = did_you_mean(in_our_words(site, paths), set(paths) - {""})
+            hint = advice_on(site, model) or did_you_mean(
+                in_our_words(site, paths), set(paths) - {""}
+            )
         raise WrongUsage(f"{who}: no site of this model matches {site!r}; {hint}")
     return matching
 

@@ -31,6 +31,7 @@ from attnlab.pretrained.backends.caches import reorders_recorded
 from attnlab.pretrained.backends.functions import Functions
 from attnlab.pretrained.backends.multi_head import left_out
 from attnlab.pretrained.backends.registry import Finder, attentions_hooked
+from attnlab.pretrained.module_sites import ModulePoint, module_points
 from attnlab.pretrained.pass_state import (
     ForeignModel,
     ModuleHook,
@@ -74,6 +75,7 @@ class ForeignHooks:
             self._calls[place.path] = max(self._calls.get(place.path, 0), place.number + 1)
         self._attentions: set[str] = set()  # modules whose attention is asked for
         self._numbered: set[str] = set()
+        self._exposed: set[str] = set()  # hook points of exposed modules that have a hook
         self._intercepted: set[str] = set()
         self._unread: set[str] = set()  # stacks without a hooked block, read at their end
         self._first: _Functions = {}
@@ -93,6 +95,10 @@ class ForeignHooks:
 
     def install(self, sites: Collection[str] | None) -> None:
         """Install what these sites need beside what is installed already; None for all sites."""
+        for path, point in module_points(self._model):
+            if path not in self._exposed and (sites is None or f"{path}.result" in sites):
+                self._exposed.add(path)
+                self._hook(point.place, do_nothing, partial(self._show_result, point))
         if self._asked is None or (sites is not None and self._asked.issuperset({*sites, ""})):
             return
         if sites is None:
@@ -106,6 +112,10 @@ class ForeignHooks:
         self._now = self._first, self._last  # in one step: another thread may be in a pass
         for path in sorted(self._counted() - self._numbered):
             self._number(path)
+
+    def _show_result(self, point: ModulePoint, module: nn.Module, *call: Any) -> Any:
+        """Show the output of an exposed module."""
+        return point.show(self._model.current_pass, call[-1])
 
     def _hook_attentions(self) -> None:
         """Bring the attentions that are asked for to their hook points."""
@@ -297,7 +307,8 @@ class ForeignHooks:
             if any(map(self._asks, (path, *(f"{path}.{name}" for name in block.parts)))):
                 wanted.append(index)
         has_end = structure.module_in(self._model.foreign) is not None
-        if not wanted and has_end and structure.name in ("encoder", "decoder"):
+        is_exposed = any(path.startswith(f"{structure.name}.module.") for path in self._exposed)
+        if not wanted and has_end and structure.name in ("encoder", "decoder") and not is_exposed:
             self._unread.add(structure.name)
             return
         reader = 0

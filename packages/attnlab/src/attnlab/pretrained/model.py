@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.pretrained.attention_call import AttentionPoint, BlockPoint, StackPoint
 from attnlab.pretrained.hooks import ForeignHooks
+from attnlab.pretrained.module_sites import expose, module_path
 from attnlab.pretrained.pass_state import ForeignModel, PassState, hooks_hidden, remove_copied_hooks
 from attnlab.pretrained.structure import (
     AttentionStructure,
@@ -250,6 +251,25 @@ class Pretrained(ForeignModel):
             return None
         size = getattr(text_config(self.foreign), "vocab_size", None) or 0
         return TokenNames(self.tokenizer, size)
+
+    def expose(self, path: str) -> str:
+        """Make the output of a module of the foreign model a site, and return the site's name.
+
+        path: as Python has it, `model.layers[3].mlp.down_proj`. Of an output with several tensors
+        the site is the first.
+
+        Raises:
+            WrongUsage: there is no such module; or it returns no tensor, several in one pass, or
+                one before the first block.
+        """
+        return expose(self, path, self.example)
+
+    def advice(self, name: str) -> str:
+        """Say how a module's path becomes a site."""
+        path = module_path(self, name.removesuffix(".output"))
+        if path is None:
+            return ""
+        return f"it is a module, whose output becomes a site by model.expose({path!r})."
 
     @property
     def entrance(self) -> nn.Module:

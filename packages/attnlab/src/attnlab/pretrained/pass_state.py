@@ -237,6 +237,7 @@ class PassState:
         self._text: tuple[Tensor, Tensor | None] | None = None  # the last input: tokens, real
         self._texts: dict[str, tuple[Tensor, Tensor | None]] = {}
         self._memories: dict[str, Tensor] = {}
+        self.results: dict[str, set[str]] = {}  # exposed modules that have returned, by stack
         self._depth = 0
         self._calls: dict[str, int] = {}
         self._running: list[ModuleCall] = []
@@ -248,6 +249,7 @@ class PassState:
             self.hooked = self.ran = 0
             for record in (self._calls, self._counts, self._running, self.stream, self._inputs):
                 record.clear()
+            self.results.clear()
 
     @contextmanager
     def within(self, make: Callable[[], TorchFunctionMode]) -> Iterator[None]:
@@ -284,6 +286,7 @@ class PassState:
         is_turned: ids may be (length, batch), as the stream is; models of transformers take theirs
         batch first.
         """
+        self.results.pop(stack, None)
         inputs = self._inputs.pop(stack, StackInputs())
         tokens, ids, (batch, length) = hidden, inputs.ids, hidden.shape[:2]
         if ids is not None and is_turned and tuple(ids.shape) == (length, batch):

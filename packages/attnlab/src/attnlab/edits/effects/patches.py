@@ -175,7 +175,8 @@ def _places(site: str, value: Tensor, each_position: bool | None) -> list[PatchT
     places = [PatchTarget(site)]
     if is_heads:
         places = [PatchTarget(part_of(site), head) for head in range(value.shape[1])]
-    if not each_position:
+    # the outputs of some modules have no axis of positions
+    if not each_position or value.dim() != 3 + is_heads:
         return places
     patches = []
     for place in places:

@@ -398,8 +398,9 @@ def _logits(
             script.change = {}
     script.kept.clear()
     call = baseline.call.repeated(times)
-    # a case that changes the logits needs all of them
-    if num_last is not None and site != "logits" and isinstance(model, Decoder | Pretrained):
+    # a case that changes the logits, or a module that may make them, needs all of them
+    is_whole = site_suffix(site) in ("logits", "result")
+    if num_last is not None and not is_whole and isinstance(model, Decoder | Pretrained):
         call = dataclasses.replace(call, options={**model.last_alone(num_last), **call.options})
     with torch.no_grad():  # which holds for one thread
         return call(model)

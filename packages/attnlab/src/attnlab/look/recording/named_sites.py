@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.look.readers import reads_text
-from attnlab.sites import in_our_words, matches, site_names
+from attnlab.sites import advice_on, in_our_words, matches, site_names
 
 
 def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
@@ -39,7 +39,7 @@ def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
     if not unmatched:
         return matching_sites(patterns, model)
     for pattern in unmatched:
-        if not reads_text(model) or looks_like_sites(pattern, names):
+        if not reads_text(model) or looks_like_sites(pattern, names) or advice_on(pattern, model):
             raise WrongUsage(_refusal(pattern, model))
     if len(unmatched) < len(patterns):
         raise WrongUsage(f"{unmatched[0]!r} is not a site of this model, but other items are.")
@@ -90,6 +90,8 @@ def _refusal(pattern: str, model: nn.Module) -> str:
     names = site_names(model)
     if not names:
         return f"{type(model).__name__} has no sites; attnlab.load(model) gives it hook points."
+    if advice := advice_on(pattern, model):
+        return f"no site of this model matches {pattern!r}; {advice}"
     kinds = {name if "." not in name else f"*.{name.rpartition('.')[2]}": None for name in names}
     patterns = {re.sub(r"\b\d+\b", "*", name): None for name in names}
     ours = in_our_words(pattern, names)
