@@ -212,10 +212,10 @@ def _tokens(census: Census, heads: Sequence[str]) -> Table:
         rows.append([head, *map(_listed, (total, mean, queries))])
     return Table(
         title="Tokens",
-        caption="Keys with what an occurrence gets from all queries of its text together, which may "
-        "exceed 1: those that get the most in all, and the most on average. Queries with the mean of "
-        "their largest weight, the first token left out. Averages are of tokens that occur "
-        f"{_OFTEN} times or more.",
+        caption="Keys with what an occurrence gets from all queries of its text together, which "
+        "may exceed 1: those that get the most in all, and the most on average. Queries with the "
+        "mean of their largest weight, the first token left out. Averages are of tokens that "
+        f"occur {_OFTEN} times or more.",
         columns=["head", "keys, by total", "keys, by mean", "queries, by mean"],
         rows=rows,
     )
