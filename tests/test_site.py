@@ -8,7 +8,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbconvert.preprocessors import ExecutePreprocessor
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
@@ -100,6 +99,8 @@ def run_first(path: Path, folder: Path, source: str) -> str:
     made = download(path)
     made.cells[0].source = source
     made.cells = [cell for cell in made.cells if cell.cell_type == "code"][:2]
+    from nbconvert.preprocessors import ExecutePreprocessor  # which takes seconds to load
+
     ExecutePreprocessor(timeout=300).preprocess(made, {"metadata": {"path": str(folder)}})
     return str(made.cells[1].outputs)
 
@@ -179,7 +180,10 @@ TEXT = "\n\nYou may ask why, and what `CutEdge` is for.\n"
 
 
 @pytest.mark.xdist_group("site")
-@pytest.mark.parametrize(("words", "missed"), [("why, gpu", []), ("gpu", ["why"])])
+@pytest.mark.parametrize(
+    ("words", "missed"),
+    [("gpu", ["why"]), pytest.param("why, gpu", [], marks=pytest.mark.slow)],
+)
 def test_a_page_is_first_where_it_says_what_it_answers_and_else_it_is_missed(
     tmp_path, browser, words, missed
 ):

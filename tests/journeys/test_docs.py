@@ -10,9 +10,12 @@ import shutil
 
 import pytest
 
+from tests.sampling import SLOW
 from tests.test_readme_examples import IDS, PAGES, ROOT, Block, with_outputs, words_missing
 
 BETWEEN = "\x1e"  # printed between the blocks of a page
+COMMANDS = ROOT / "docs" / "commands.md"  # made by the program; each of its examples is parsed
+READ = [pytest.param(page, marks=SLOW) if page == COMMANDS else page for page in PAGES]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def typed():
     return {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=IDS)
+@pytest.mark.parametrize("page", READ, ids=IDS)
 def test_what_a_page_shows_can_be_typed_and_prints_what_it_shows(page, home, folder, typed):
     home.here = folder
     home.environment |= {"COLUMNS": "80", "BROWSER": "true"}

@@ -214,6 +214,7 @@ def test_python_has_colors_and_numbered_lines_in_light_and_dark(opened: Any) -> 
     assert numbers == ["1", "2", "3", "4"]
 
 
+@pytest.mark.slow
 def test_a_screen_reader_hears_what_the_field_is_and_how_to_leave_it(opened: Any) -> None:
     page = opened()
     field = page.get_by_role("textbox", name="Your answer", exact=True)

@@ -108,6 +108,7 @@ def test_what_a_check_says_is_in_sight_where_the_window_is_low(opened: Any, cont
     assert in_sight == [True, False]
 
 
+@pytest.mark.slow
 def test_an_exercise_that_is_solved_leads_to_the_next_one(opened: Any, home: Path) -> None:
     page = opened()
     following = page.locator(".feedback button")

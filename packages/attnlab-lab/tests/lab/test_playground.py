@@ -201,6 +201,7 @@ def test_an_edit_of_a_link_that_changes_nothing_is_told(open_lab: Open) -> None:
     assert edits(page) == []
 
 
+@pytest.mark.slow
 def test_parts_are_hidden_for_a_class_and_inside_other_pages(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}&hide=loss,heads,doors"))
     for part in ("loss", "heads", "doors"):
@@ -247,6 +248,7 @@ def test_a_class_says_what_it_expects_before_it_sees_what_an_edit_did(open_lab: 
 # The bench.
 
 
+@pytest.mark.slow
 def test_steps_show_what_each_letter_was_written_from(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}&room=bench"))
     said = page.locator(".said")

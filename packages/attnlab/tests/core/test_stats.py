@@ -21,23 +21,6 @@ from attnlab.core.stats import (
 from attnlab.errors import WrongUsage
 
 
-@pytest.mark.parametrize("count", [3, 20])
-def test_about_95_of_100_intervals_hold_the_true_mean(count):
-    source = torch.Generator().manual_seed(0)
-    draws = torch.randn(4_000, count, generator=source, dtype=torch.float64) + 7
-    found = [mean_interval(row) for row in draws.tolist()]
-    held = sum(each.low <= 7 <= each.high for each in found) / len(found)
-    assert held == pytest.approx(0.95, abs=0.012)
-
-
-@pytest.mark.parametrize("share", [0.5, 0.9])
-def test_about_95_of_100_intervals_hold_the_true_share(share):
-    draws = torch.rand(4_000, 40, generator=torch.Generator().manual_seed(1)) < share
-    found = [share_interval(int(count), 40) for count in draws.sum(-1)]
-    held = sum(each.low <= share <= each.high for each in found) / len(found)
-    assert held == pytest.approx(0.95, abs=0.025)
-
-
 def test_an_interval_that_holds_the_bound_or_has_no_ends_decides_nothing():
     assert is_above(Interval(0.5, -0.8, 1.7), 0) is None
     assert is_above(mean_interval([1.0]), 0) is None

@@ -173,6 +173,7 @@ def test_wrong_edits_from_python_raise_and_the_last_answer_stays(sorter):
     json.dumps(shown.widget.result, allow_nan=False)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_stays_silent_is_told_and_the_last_answer_stays(blank, sorter):
     blank.clock.install()
     live = LivePage(blank, attnlab.show(sorter))
@@ -241,6 +242,7 @@ def test_outside_a_notebook_a_model_is_a_page_of_its_example(sorter, monkeypatch
     assert "c b a" in page
 
 
+@pytest.mark.slow
 def test_a_class_is_told_in_a_sentence_above_its_maps(blank):
     torch.manual_seed(0)
     config = attnlab.EncoderConfig(
@@ -324,6 +326,7 @@ def test_an_input_is_answered_by_the_chosen_seed(blank, population):
     assert found[0] != found[1] != found[3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(["population", "run"], 1))
 def test_without_a_kernel_the_report_is_as_it_is_in_a_file(blank, sorter, population, name):
     thing = {"run": attnlab.open(sorter), "population": population}[name]
@@ -346,6 +349,7 @@ def test_a_report_on_disk_has_none_of_the_scripts_of_a_notebook(population):
     assert "listenToNotebook" in render_page(population.report.content, is_live=True)
 
 
+@pytest.mark.slow
 def test_a_failure_is_told_in_the_page_and_raised(blank, monkeypatch):
     torch.manual_seed(0)
     config = attnlab.DecoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)

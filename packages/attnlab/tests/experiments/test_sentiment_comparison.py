@@ -8,6 +8,7 @@ import torch
 from attnlab.core.stats import is_above
 from attnlab.experiments.sentiment.classes import class_figures, confusion_matrix
 from attnlab.experiments.sentiment.comparison import gain_over
+from tests.sampling import first_of_each
 
 
 def below(x):
@@ -39,7 +40,10 @@ def coverage(num_texts, num_trainings, spread, interval=gain_over, draws=3_000):
 
 
 @pytest.mark.parametrize("num_texts", [5, 300])
-@pytest.mark.parametrize(("num_trainings", "spread"), [(2, 0.0), (3, 0.1), (3, 0.3), (5, 0.2)])
+@pytest.mark.parametrize(
+    ("num_trainings", "spread"),
+    first_of_each([(3, 0.3), (2, 0.0), (3, 0.1), (5, 0.2)], lambda case: case[0] == 3),
+)
 def test_at_least_about_95_of_100_intervals_hold_the_true_difference(
     num_texts, num_trainings, spread
 ):
