@@ -57,7 +57,7 @@ def tables_report(result: Any) -> ReportContent:
     if hasattr(result, "page_words"):
         title, caption = result.page_words
         rows = [list(map(short, row)) for row in card.rows]
-        more.append(Table(title="The largest", caption="", columns=list(card.columns), rows=rows))
+        more.append(Table(title="In numbers", caption="", columns=list(card.columns), rows=rows))
         more += [Text(title="Notes", text="\n\n".join(card.lines))] * bool(card.lines)
     sections = [replace(tables_section(result), caption=caption), *more]
     return ReportContent(title=title, subtitle=subtitle, facts=facts, sections=sections)

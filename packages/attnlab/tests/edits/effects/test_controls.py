@@ -6,6 +6,7 @@ import importlib
 import pytest
 import torch
 
+from attnlab.draw.number_tables import tables_report
 from attnlab.edits import SetPattern
 from attnlab.edits.application import edit
 from attnlab.edits.effects import CONTROLS, PatchTarget, Rule, SweepOptions, pattern_effects
@@ -222,6 +223,18 @@ def test_copies_of_inputs_count_once():
     words = "of 12 inputs 3 are different; in the tests copies count once; 3 inputs cannot"
     assert found.caution.startswith(words)
     assert found.caution in str(found)
+    _, _, notes = tables_report(found).sections
+    assert found.caution in notes.text
+
+
+def test_the_page_marks_what_is_significant_as_the_terminal_does():
+    model, tokens, labels = planted(0)
+    found = pattern_effects(model, tokens, metric="loss", target=labels, controls=["zeroed"])
+    _, table, *_ = tables_report(found).sections
+    stars = [row[-1].endswith("*") for row in table.rows]
+    assert stars == found.matters[:, 0].tolist()
+    assert any(stars)
+    assert not all(stars)
 
 
 def test_inputs_that_differ_in_their_padding_alone_are_no_copies():

@@ -198,6 +198,14 @@ class PatternEffects:
         """
         return frame(self.rows())
 
+    @property
+    def page_words(self) -> tuple[str, str]:
+        """The title of a page of this, and the caption of its map."""
+        return "Does it matter where a head looks?", (
+            "A cell is the mean change over the inputs when one thing about one head is changed. "
+            "The table below marks what is significant."
+        )
+
     def number_tables(self) -> list[NumberTable]:
         """Return the mean effects as a table to draw: head by control."""
         names = [str(head).removeprefix("head ") for head in self.heads]
