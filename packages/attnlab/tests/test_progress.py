@@ -106,3 +106,9 @@ def test_in_ipythons_terminal_the_line_is_rewritten(shown, monkeypatch, capsys):
     Bar("sorting").step(2, 2, {})
     assert shown == []
     assert capsys.readouterr().err == "\r\x1b[Ksorting  2 of 2\n"
+
+
+def test_without_a_total_there_is_a_count_and_no_bar_that_would_never_end():
+    bar = Bar("texts read")
+    bar.count(20)
+    assert bar._repr_html_() == '<div><span role="status">texts read  20</span></div>'

@@ -66,11 +66,10 @@ class Bar:
         return "  ".join(filter(None, (stage, far, figures_text(self._figures), self._sentence)))
 
     def _repr_html_(self) -> str:
-        value = f' value="{self._done}" max="{self._total}"' if self._total else ""
-        return (
-            f"<div><progress{value}></progress> <span "
-            f'role="status">{html.escape(repr(self))}</span></div>'
-        )
+        bar = ""  # without a total, it would look unfinished in a saved notebook
+        if self._total:
+            bar = f'<progress value="{self._done}" max="{self._total}"></progress> '
+        return f'<div>{bar}<span role="status">{html.escape(repr(self))}</span></div>'
 
     def _draw(self, *, is_last: bool = False) -> None:
         now = time.monotonic()
