@@ -98,23 +98,23 @@ def _show_attention(heads: "Sequence[HeadTrace]", keys: Sequence[str], place: in
     tokens = list(map(one_line, keys))
     names = [one_line(head_at(head.site, head.head)) for head in heads]
     if place is None:
-        title, weights_title = "  token (average over queries)", "  average weight on"
+        over, weights_title = f"{len(heads)} heads and all queries", "  average weight on"
         rows = [_mean_row(head.rows) for head in heads]
     else:
-        title, weights_title = "  token", "  weight on"
+        over, weights_title = f"{len(heads)} heads", "  weight on"
         rows = [list(head.rows[place]) for head in heads]
     if len(heads) > _MAX_HEADS:
-        output().print(_tokens_table(title, tokens, names, rows))
+        output().print(_tokens_table(over, tokens, names, rows))
     else:
         _show_weights_of(weights_title, tokens, names, _shaded_rows(rows))
 
 
 def _tokens_table(
-    title: str, tokens: Sequence[str], names: Sequence[str], rows: Sequence[Sequence[float]]
+    over: str, tokens: Sequence[str], names: Sequence[str], rows: Sequence[Sequence[float]]
 ) -> Table:
     """Make a row for each token: its mean weight over heads, and the heads with most weight."""
-    table = make_table(title, is_plain=True)
-    table.add_column(f"mean weight of {len(rows)} heads", justify="right")
+    table = make_table("  token", is_plain=True)
+    table.add_column(f"mean weight of {over}", justify="right")
     table.add_column("largest weights", overflow="fold")
     means = _mean_row(rows)
     order = sorted(range(len(means)), key=lambda key: -means[key])[:_MAX_TOKENS]

@@ -112,7 +112,7 @@ class Attribution:
             if writer.head is None:
                 names.append(str(writer))
                 rest.append([mean])
-        label, layers = "mean share of the logit", list(map(layer_name, parts))
+        label, layers = f"mean share of the {self.measured}", list(map(layer_name, parts))
         heads = NumberTable("Heads", label, layers, columns, "layer", "head", shares.tolist())
         others = NumberTable("Other parts", label, names, ["share"], "part", "", rest)
         return [table for table in (heads, others) if table.rows]
