@@ -11,7 +11,6 @@ from attnlab.display import plural
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.lookup.config import LookupConfig
 from attnlab.experiments.lookup.fixed_table import FixedTable, TableModel, is_right
-from attnlab.experiments.lookup.format import power_text, range_text, share_text
 from attnlab.experiments.lookup.recall import Recalled
 from attnlab.experiments.words import Numbers
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -105,9 +104,9 @@ def _reader_claim(reader: Numbers, numbers: Numbers) -> Claim:
             f"a set of single words cannot bind {facts} {plural(facts, 'fact')}: a model that has "
             "learned to answer with one of the values shown is right with 1/k of new facts, which "
             f"is the chance (mean of {number} {seeds})",
-            f"right {share_text(reader['new'].value)}{reader['interval']}; a value shown "
-            f"{share_text(reader['least_named'])} at least",
-            f"right {share_text(chance - near)} to {share_text(min(1.0, chance + near))}; a value "
+            f"right {reader['new'].value:.1%}{reader['interval']}; a value shown "
+            f"{reader['least_named']:.1%} at least",
+            f"right {chance - near:.1%} to {min(1.0, chance + near):.1%}; a value "
             f"shown {_LEARNED:.0%}",
             abs(reader["new"].value - chance) <= near and reader["least_named"] >= _LEARNED,
         )
@@ -119,8 +118,8 @@ def _reader_claim(reader: Numbers, numbers: Numbers) -> Claim:
         f"{written} are enough to look new facts up: every model, on facts never seen and on pairs "
         "that never occurred in training",
         f"{reader['good']} of {number} {seeds} ({reader['of_seeds']} of seeds, 95 % interval); "
-        f"new facts {share_text(reader['least_new'])} at least, new pairs "
-        f"{share_text(reader['least_held_out'])}",
+        f"new facts {reader['least_new']:.1%} at least, new pairs "
+        f"{reader['least_held_out']:.1%}",
         f"{_LEARNED:.0%} in {number} of {number}",
         reader["good"] == number,
     )
@@ -155,6 +154,7 @@ def _scrambled(models: list[TableModel]) -> Numbers:
     if not results:
         return {"number": 0}
     ends = [result.difference64 for result in results]
+    low, high = f"{min(ends):.2g}", f"{max(ends):.2g}"
     return {
         "number": len(results),
         "changed": sum(result.outputs_changed for result in results),
@@ -162,18 +162,19 @@ def _scrambled(models: list[TableModel]) -> Numbers:
         "single": _largest([result.difference32 for result in results]),
         "double": _largest(ends),
         "least": float(np.min(ends)),
-        "apart": range_text(min(ends), max(ends)),
+        "apart": low if low == high else f"{low} to {high}",
     }
 
 
 def _reader_numbers(config: LookupConfig, readers: list[Recalled]) -> Numbers:
     task, number = config.recall_task(), config.recall_facts
     near = min(_NEAR_CHANCE, task.chance / 2)
+    sets = math.comb(task.num_keys, number) * math.perm(task.num_values, number)
     return {
         "facts": number,
         "chance": task.chance,
         "near": near,
-        "sets": power_text(math.comb(task.num_keys, number) * math.perm(task.num_values, number)),
+        "sets": f"{sets:,.6g}",
         "samples": max(reader.steps for reader in readers) * config.recall_batch_size,
         "readers": [_numbers_of(reader) for reader in readers],
     }
@@ -187,7 +188,7 @@ def _numbers_of(reader: Recalled) -> Numbers:
     _, low, high = share_interval(good, len(reader.new))
     interval = ""
     if not math.isnan(new.low):
-        interval = f" ({share_text(new.low)} to {share_text(new.high)})"
+        interval = f" ({new.low:.1%} to {new.high:.1%})"
     return {
         "variant": reader.variant,
         "number": len(reader.models),

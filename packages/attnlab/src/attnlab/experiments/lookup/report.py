@@ -8,7 +8,6 @@ from attnlab.display import plural
 from attnlab.draw import sections as draw
 from attnlab.experiments.lookup.config import NAME, WORDS, LookupConfig
 from attnlab.experiments.lookup.fixed_table import KINDS, FixedTable
-from attnlab.experiments.lookup.format import rounded_share
 from attnlab.experiments.lookup.recall import Recalled
 from attnlab.experiments.lookup.summary import subtitle, summary
 from attnlab.experiments.lookup.traces import trace_sources
@@ -154,8 +153,7 @@ def _capacity_lines(readers: Sequence[Recalled], numbers: Numbers) -> draw.Lines
 def _within(figures: Iterable[list[float]]) -> Iterator[Interval]:
     """Yield the mean of shares and its interval, clipped to 0 and 1; one value is its interval."""
     for mean, low, high in map(mean_interval, figures):
-        value = rounded_share(mean)
         if math.isnan(low):
-            yield Interval(value, value, value)
+            yield Interval(mean, mean, mean)
         else:
-            yield Interval(value, max(low, 0.0), min(high, 1.0))
+            yield Interval(mean, max(low, 0.0), min(high, 1.0))
