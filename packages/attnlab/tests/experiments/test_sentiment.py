@@ -147,7 +147,8 @@ def compared(one, other, *, is_built_in=False):
     probabilities = torch.nn.functional.one_hot(one.long(), 2).double()
     models = {"best": [SimpleNamespace(probabilities=each) for each in probabilities]}
     prepared = {"best": SimpleNamespace(test=SimpleNamespace(labels=labels))}
-    strong = baseline.Baseline("TF-IDF", "tfidf", "a baseline", other.long(), 1)
+    recipe = baseline.Recipe("tfidf", "a baseline", {})
+    strong = baseline.Baseline("TF-IDF", recipe, other.long(), 1)
     fair = fit.Outcome(prepared, models, [strong])
     return sentiment_claims.baseline_claim(SimpleNamespace(is_built_in=is_built_in), fair, strong)
 

@@ -10,7 +10,7 @@ from cyclopts import App
 from attnlab.cli.options import AsJson
 from attnlab.cli.output_folder import check_new_folder
 from attnlab.cli.progress import counting
-from attnlab.cli.terminal import note, output, print_json, print_rows, say, show_table
+from attnlab.cli.terminal import note, print_json, print_rows, say, show_table
 from attnlab.errors import CouldNotRun
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 truth = App(name="truth", help="Circuits of known ground truth, and methods scored against them.")
 
 _YES = {True: "yes", False: "no"}
-_WIDE = 150  # columns of a terminal that shows every interval
 
 
 @truth.command(name="list")
@@ -242,25 +241,20 @@ def _table(rows: "list[Row]", suite: "Suite", *, is_all: bool) -> dict[str, obje
 
 
 def _show(rows: "list[Row]") -> None:
-    """Print the table; in a narrow terminal in two parts."""
+    """Print the table in two parts, which a narrow terminal shows too."""
     from attnlab.truth.methods import BASELINES
     from attnlab.truth.score import DECOYS
 
-    is_wide = output().width >= _WIDE
     whole = [["method", "AUROC", "precision", "unused 0", "used 0", "seconds"]]
     decoys = [["method", *DECOYS]]
     for row in rows:
-        figures = [_interval(row.auroc), _interval(row.precision, has_ends=is_wide)]
+        figures = [_interval(row.auroc), _interval(row.precision, has_ends=False)]
         figures += [_share(row.unused_at_zero), _share(row.used_at_zero), f"{row.seconds:.1f}"]
         whole.append([row.method, *figures])
         against = [_interval(row.decoys.get(kind), has_ends=False) for kind in DECOYS]
         decoys.append([row.method, *against])
-    if is_wide:
-        joined = [one + two[1:] for one, two in zip(whole, decoys, strict=True)]
-        show_table(joined[0], joined[1:])
-    else:
-        show_table(whole[0], whole[1:])
-        show_table(decoys[0], decoys[1:])
+    show_table(whole[0], whole[1:])
+    show_table(decoys[0], decoys[1:])
     say(
         f"{rows[0].circuits} of {rows[0].all} circuits have used and unused heads in one "
         "attention: AUROC and average precision are means over these, of heads of the same "

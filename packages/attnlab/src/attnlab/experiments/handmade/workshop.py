@@ -8,9 +8,7 @@ from torch import nn
 from attnlab.design import Design, design_for, prove, submission_record
 from attnlab.errors import WrongUsage
 from attnlab.experiments.experiment import Findings, Run
-from attnlab.experiments.handmade.cohorts import (
-    train_cohort,
-)
+from attnlab.experiments.handmade.cohorts import train_cohort
 from attnlab.experiments.handmade.comparison import compare
 from attnlab.experiments.handmade.config import NAME, RULES, WORDS, HandmadeConfig
 from attnlab.experiments.handmade.handmade_claims import (

@@ -46,8 +46,7 @@ class Baseline:
     """A trained baseline: its answers on the test texts, (texts,) class numbers, and its size."""
 
     name: str
-    key: str
-    about: str
+    recipe: Recipe
     answers: Tensor
     num_parameters: int
 
@@ -82,5 +81,5 @@ def train_baselines(split: Split, classes: Sequence[str]) -> list[Baseline]:
         predicted = model.predict(vectorizer.transform([row.text for row in split.test]))
         answers = torch.tensor([number[label] for label in predicted])
         size = model.coef_.size + model.intercept_.size
-        baselines.append(Baseline(name, recipe.key, recipe.about, answers, size))
+        baselines.append(Baseline(name, recipe, answers, size))
     return baselines

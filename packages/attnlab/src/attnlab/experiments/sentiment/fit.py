@@ -124,20 +124,6 @@ def build(prepared: Prepared, config: SentimentConfig, seed: int, member: int) -
     return build_best(config, size, num_classes, prepared.train, seed, member)
 
 
-def learner(
-    model: Encoder, prepared: Prepared, config: SentimentConfig, seed: int, member: int
-) -> Member:
-    """Make the member that trains one model."""
-    name, where = prepared.name, prepared.arrangement.name
-    return Member(
-        model,
-        config.train_config(name, len(prepared.train.ids)),
-        make_draw(prepared, config, seed, member),
-        make_evaluation(prepared, watched_texts(prepared.train, seed)),
-        noise=seeds.stream_seed(seed, NAME, "dropout", name, where, member),
-    )
-
-
 def train_all(
     config: SentimentConfig,
     context: Run,
@@ -169,9 +155,16 @@ def train_model(
     name, where = prepared.name, prepared.arrangement.name
     context.stage(f"{name}, split {where}, training {member + 1} of {config.seeds}")
     before = is_right(model.eval(), prepared.test)
+    learner = Member(
+        model,
+        config.train_config(name, len(prepared.train.ids)),
+        make_draw(prepared, config, context.seed, member),
+        make_evaluation(prepared, watched_texts(prepared.train, context.seed)),
+        noise=seeds.stream_seed(context.seed, NAME, "dropout", name, where, member),
+    )
     result = context.train(
         f"{name}-{where.replace(' ', '-')}-{member}",
-        [learner(model, prepared, config, context.seed, member)],
+        [learner],
         loss,
         stop=stop_rule(prepared, config),
         record=lambda _, line: context.record(

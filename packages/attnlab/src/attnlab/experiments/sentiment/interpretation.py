@@ -49,8 +49,8 @@ def _gains(fair: Outcome) -> list[str]:
     for baseline in fair.baselines:
         gain = gain_over(best, fair.correct[baseline.name])
         paragraphs.append(
-            f"The best model against {baseline.name}, {baseline.about}: {gain} on the same texts, "
-            f"{gain.in_words}."
+            f"The best model against {baseline.name}, {baseline.recipe.about}: {gain} on the same "
+            f"texts, {gain.in_words}."
         )
     added = gain_over(best, before)
     sentences = [

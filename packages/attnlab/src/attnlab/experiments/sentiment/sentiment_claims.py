@@ -40,10 +40,10 @@ def baseline_claim(data: Data, fair: Outcome, baseline: Baseline) -> Claim:
     if num_trainings == 1:
         alone = "; one training says nothing about others, so this stays undecided"
     return Claim(
-        f"best_beats_{baseline.key}",
-        f"the best model is right more often than {baseline.name}, {baseline.about}, on the same "
-        f"{texts} (mean of {num_trainings} trainings, 95 % interval over texts and trainings)"
-        f"{alone}",
+        f"best_beats_{baseline.recipe.key}",
+        f"the best model is right more often than {baseline.name}, {baseline.recipe.about}, on "
+        f"the same {texts} (mean of {num_trainings} trainings, 95 % interval over texts and "
+        f"trainings){alone}",
         f"{fair.accuracy('best')} against {fair.accuracy(baseline.name)}: {gain}",
         _ABOVE_ZERO,
         is_above(gain, 0.0) if num_trainings > 1 and not data.is_built_in else None,
