@@ -9,6 +9,7 @@ the processor: with several threads these add up, and other programs on the mach
 
 import argparse
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ import torch
 
 import attnlab
 from results import measured
-from timing import interleaved
 
 SMOLLM2 = Path(__file__).parents[1] / "runs/models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 CLEAN = "When John and Mary went to the store, John gave a drink to"
@@ -39,6 +39,13 @@ def contestants(file: Path, page: Path) -> dict[str, Callable[[], object]]:
         "stream, page": partial(picture, model, "stream", page),
         "heads, page": partial(picture, model, "heads", page),
     }
+
+
+def seconds(call: Callable[[], object]) -> tuple[float, float]:
+    """Call once; return the seconds on the clock, and of the processor."""
+    wall, processor = time.perf_counter(), time.process_time()
+    call()
+    return time.perf_counter() - wall, time.process_time() - processor
 
 
 def main() -> None:
@@ -64,9 +71,12 @@ def main() -> None:
         ) as table,
     ):
         calls = contestants(options.model, Path(folder) / "page.html")
-        times = interleaved(calls, rounds=options.rounds, least_seconds=0.0)
-        table.add("on the clock", {name: each.wall for name, each in times.items()})
-        table.add("processor", {name: each.processor for name, each in times.items()})
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+        for _ in range(options.rounds):
+            for name, call in calls.items():
+                times[name].append(seconds(call))
+        for number, title in enumerate(("on the clock", "processor")):
+            table.add(title, {name: [each[number] for each in times[name]] for name in calls})
 
 
 if __name__ == "__main__":
