@@ -52,6 +52,37 @@ def test_a_hint_begins_with_the_mistake_that_the_last_check_found(capsys, tmp_pa
     assert "2 of " in out
 
 
+@pytest.mark.parametrize("name", ["attention", "identity", "predict_lookup", "reflect_model"])
+def test_an_answer_sheet_that_is_not_filled_in_is_no_try(name, capsys, tmp_path):
+    run(capsys, "start", name)
+    assert f"{name}: nothing is written yet" in run(capsys, "check", name)[1]
+    shown = json.loads(run(capsys, "progress", "--json")[1])
+    (row,) = [row for row in shown if row["exercise"] == name]
+    assert (row["state"], row["tries"]) == ("started", 0)
+    assert "By hand" in run(capsys, "progress")[1]
+    with (tmp_path / "course" / f"{name}.py").open("a") as file:
+        file.write('\nanswer = "a start"\n')
+    run(capsys, "check", name)
+    shown = json.loads(run(capsys, "progress", "--json")[1])
+    (row,) = [row for row in shown if row["exercise"] == name]
+    is_blank = name == "attention"  # its function is still to be written
+    assert row["tries"] == int(not is_blank)
+    assert (row["state"] == "started") == is_blank
+
+
+def test_a_hint_without_a_line_to_show_goes_on_with_the_ladder(capsys, tmp_path):
+    """The check has said the sentence of the mistake; its lines may be of another spelling."""
+    run(capsys, "start", "softmax")
+    answer = (
+        "import torch\ndef softmax(x, dim=-1):\n    e = torch.exp(x)\n    return e / e.sum(dim)\n"
+    )
+    (tmp_path / "course" / "softmax.py").write_text(answer)
+    assert "`keepdim=True` is missing" in run(capsys, "check", "softmax")[1]
+    out = run(capsys, "hint", "softmax")[1]
+    assert "→ `keepdim=True` is missing" in out
+    assert "1 of 4" in out
+
+
 def test_what_an_exercise_does_not_allow_is_told_at_the_check_and_when_it_is_handed_in(
     capsys, tmp_path
 ):
