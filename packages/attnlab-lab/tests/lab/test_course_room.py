@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from attnlab.cli import main
+from attnlab.errors import WrongUsage
 from attnlab_course.catalog import exercise_names, find_exercise
 from attnlab_course.cells import leaked_lines, solution_text
 from attnlab_course.workspace import Workspace
@@ -218,6 +219,12 @@ def test_the_solution_is_shown_and_noted_and_the_answers_are_handed_in(
     page.get_by_role("button", name="Write the file").click()
     page.locator(".hand-in", has_text="José-García.zip holds").wait_for()
     assert (home / "José-García.zip").is_file()
+
+
+def test_a_solution_of_no_exercise_is_refused_and_leaves_no_log(tmp_path: Path) -> None:
+    with pytest.raises(WrongUsage, match="no exercise named 'nothing'"):
+        course_answers.WORK["show_solution"](folder=str(tmp_path / "course"), name="nothing")
+    assert not (tmp_path / "course").exists()
 
 
 def test_what_is_banned_is_told_beside_the_verdict(opened: Any) -> None:

@@ -106,8 +106,9 @@ def _hint(folder: str, name: str) -> dict[str, object]:
 
 def _solution(folder: str, name: str) -> dict[str, object]:
     """Return the solution of an exercise, and note that it was shown."""
+    exercise = find_exercise(name)
     Workspace(Path(folder)).record("solution", exercise=name)
-    return {"solution": shown_solution(find_exercise(name).source).strip()}
+    return {"solution": shown_solution(exercise.source).strip()}
 
 
 def _submit(folder: str, student: str) -> dict[str, object]:
