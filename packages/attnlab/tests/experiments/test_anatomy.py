@@ -305,6 +305,13 @@ class TestPosition:
         assert same == {kind: kind == "none" for kind in same}
         assert len(same) == 6
 
+    def test_the_sinusoidal_picture_has_50_positions_and_64_dimensions(self, whole):
+        rows = torch.tensor(
+            whole.content.section("Position: the sinusoidal encoding").choices[0].maps[0].rows
+        )
+        assert rows.shape == (50, 64)
+        assert rows[0].tolist() == [0.0, 1.0] * 32
+
     def test_an_odd_width_leaves_a_sine_alone(self):
         assert position.spread_of_products(64) < 1e-12
         assert position.spread_of_products(3) > 0.01

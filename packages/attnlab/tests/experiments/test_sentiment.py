@@ -1,6 +1,7 @@
 import csv
 import json
 import random
+import re
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -550,3 +551,19 @@ def test_silencing_attention_leaves_the_trained_model_untouched(on_file):
     coded = models.code(rows, tokenizer, classes)
     inspection.correct_without_attention(model, coded)
     assert all(bool((model.state_dict()[name] == value).all()) for name, value in before.items())
+
+
+def test_the_picture_of_the_model_counts_all_of_its_parameters(built_in):
+    titles = [box.title for box in built_in.content.section("The model").boxes]
+    counts = [re.search(r"([\d,]+) parameters$", title) for title in titles]
+    counted = sum(int(count[1].replace(",", "")) for count in counts if count)
+    assert counted == sum(value.numel() for value in built_in.model.parameters())
+    drawn = built_in.content.section("Recurrent against parallel")
+    assert len(drawn.boxes) == 4 * sum(box.title.startswith("state") for box in drawn.boxes)
+
+
+def test_equal_words_are_alike_without_positions_and_less_alike_with_them(built_in):
+    maps = built_in.content.section("Token against token with position").choices[0].maps
+    titles = ["tokens alone", "positions alone", "tokens + positions"]
+    assert [one_map.title for one_map in maps] == titles
+    assert all(abs(one_map.rows[0][0] - 1) < 1e-4 for one_map in maps)

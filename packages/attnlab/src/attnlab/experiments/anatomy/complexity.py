@@ -113,6 +113,7 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     size = f"d = {_D_MODEL}, {_NUM_HEADS} heads, d_ff = {_D_FF:,}, one input, float32"
     numbers: Numbers = {
         "size": f"{size}, {threads}",
+        "d_ff": _D_FF,
         "equal": _EQUAL,
         "repeats": config.repeats,
         "longest": longest,
@@ -254,6 +255,21 @@ def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
     alone = [weights_bytes(length) / _MEBI for length in kept]
     mebibytes.append(Series(name="the weights alone (counted)", x=kept, y=alone))
     return [
+        draw(series=_counts(list(costs["fused"])), **WORDS.texts("complexity.counted", numbers)),
         draw(series=milliseconds, **WORDS.texts("complexity.time", numbers)),
         draw(series=mebibytes, **WORDS.texts("complexity.memory")),
+    ]
+
+
+def _counts(lengths: list[int]) -> list[Series]:
+    """Draw the multiply-adds by length, in millions: four projections, the scores and the weighted
+    values of attention, and the two layers of feed-forward."""
+    scores = [2 * length**2 * _D_MODEL / 1e6 for length in lengths]
+    projections = [4 * length * _D_MODEL**2 / 1e6 for length in lengths]
+    attention = [one + other for one, other in zip(scores, projections, strict=True)]
+    feed_forward = [2 * length * _D_MODEL * _D_FF / 1e6 for length in lengths]
+    return [
+        Series(name="attention", x=lengths, y=attention),
+        Series(name="of it, scores and values", x=lengths, y=scores),
+        Series(name="feed-forward", x=lengths, y=feed_forward),
     ]

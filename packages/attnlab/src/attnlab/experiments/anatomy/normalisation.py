@@ -66,6 +66,7 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
     context.step(1, 1)
     variances = after.var(-1, correction=0)
     numbers: Numbers = {
+        "length": _LENGTH,
         "epsilon": _EPSILON,
         "biased": biased,
         "means": float(after.mean(-1).abs().max()),
@@ -79,7 +80,11 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         Series(name="ε inside the root (PyTorch's)", x=_SCALES, y=inside),
         Series(name="ε outside", x=_SCALES, y=outside),
     ]
-    sections = [Lines(x_log=True, series=sizes, **WORDS.texts("normalisation.epsilon", numbers))]
+    densities = [_density("before", before), _density("after", after)]
+    sections = [
+        Lines(series=densities, **WORDS.texts("normalisation.densities", numbers)),
+        Lines(x_log=True, series=sizes, **WORDS.texts("normalisation.epsilon", numbers)),
+    ]
     return PartResult("normalisation", numbers, _claims(numbers), sections)
 
 
@@ -131,3 +136,14 @@ def _uneven(draws: int, generator: torch.Generator) -> Tensor:
     spread = torch.logspace(-1.0, 1.0, _LENGTH).unsqueeze(-1)
     drawn = torch.randn(min(draws, 500), _LENGTH, _WIDTH, generator=generator)
     return (mean + spread * drawn).double()
+
+
+def _density(name: str, values: Tensor) -> Series:
+    low, high, bins = -20.0, 20.0, 160
+    counts = torch.histc(values.flatten(), bins, low, high)
+    step = (high - low) / bins
+    return Series(
+        name=name,
+        x=[low + (index + 0.5) * step for index in range(bins)],
+        y=(counts / (values.numel() * step)).tolist(),
+    )

@@ -62,6 +62,7 @@ def show(config: AnatomyConfig, context: Run) -> PartResult:
         "sentences": f'"{_FIRST}" and "{_SECOND}"',
         "seeds": config.seeds,
         "num_kinds": len(closest_by_kind),
+        "num_positions": _NUM_POSITIONS,
         "width": _WIDTH,
         "without": without,
         "closest": closest,
@@ -119,6 +120,10 @@ def _sections(distances: dict[str, list[float]], numbers: Numbers) -> list[draw.
             series=[draw.BarSeries.of_intervals("difference of the two sets", means)],
             **WORDS.texts("position.bars", numbers),
         ),
+        draw.Maps(
+            choices=[draw.MapChoice(maps=[_encoding_map()], **WORDS.texts("position.sinusoidal"))],
+            **WORDS.texts("position.maps", numbers),
+        ),
         draw.Lines(series=curves, **WORDS.texts("position.products", numbers)),
     ]
 
@@ -150,3 +155,11 @@ def spread_of_products(width: int) -> float:
 def _products(width: int) -> Tensor:
     encoding = sinusoidal_positions(_NUM_POSITIONS, width, dtype=torch.float64)
     return encoding @ encoding.T
+
+
+def _encoding_map() -> draw.Heatmap:
+    rows = sinusoidal_positions(_NUM_POSITIONS, _WIDTH).tolist()
+    positions, dimensions = map(str, range(_NUM_POSITIONS)), map(str, range(_WIDTH))
+    titles = ("position", "dimension")
+    drawn = draw.Heatmap.of_weights("", rows, list(positions), list(dimensions), titles)
+    return replace(drawn, low=-1.0)

@@ -37,8 +37,10 @@ _FIGURES: dict[str, Callable[[Any], Tensor]] = {  # of an attention, for each dr
 Measured = dict[bool, dict[str, Interval]]
 """Each figure at one width, with and without the scale."""
 
-_DRAWN = ("largest", "variance", "gradient")
-_LEVELS = {"largest": [Level(name="saturation 1.0", y=1.0)]}
+_LEVELS = {
+    "largest": [Level(name="saturation 1.0", y=1.0)],
+    "entropy": [Level(name="uniform, ln 10", y=2.302585)],
+}
 
 
 def show(config: AnatomyConfig, context: Run) -> PartResult:
@@ -121,7 +123,7 @@ def _means(measured: Sequence[Measured], *, is_scaled: bool) -> dict[str, list[f
 
 def _sections(measured: Sequence[Measured], numbers: Numbers) -> list[Section]:
     sections: list[Section] = []
-    for name in _DRAWN:
+    for name in _FIGURES:
         series = []
         for scale, label in _NAMES.items():
             intervals = [figures[scale][name] for figures in measured]

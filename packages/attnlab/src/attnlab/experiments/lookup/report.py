@@ -15,13 +15,17 @@ from attnlab.experiments.sections import (
     finite,
     metric_series,
     parameters_section,
+    rounded,
     settings_section,
 )
 from attnlab.experiments.words import Numbers
+from attnlab.look.heads import head_at
+from attnlab.look.trace import Trace
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.tasks import lookup as task
 
 _MOST_WEIGHTS = 100_000  # attention weights that a page holds in all
+_MOST_ROWS = 500  # of a table
 _MOST_GROUPS = 64  # heads drawn as bars
 
 
@@ -93,12 +97,41 @@ def _table_sections(
         traces=list(map(draw.shown_trace, (*shown[1:], shown[0]))),
         **WORDS.texts("traces"),
     )
+    yield draw.Maps(
+        figure="cross-attention",
+        choices=list(map(_attention_maps, shown)),
+        **WORDS.texts("maps"),
+    )
     yield _mass_bars(table, numbers)
+    yield _heads_table(table, numbers)
     series = [
         metric_series("training", metrics, "loss"),
         metric_series("validation", metrics, "validation_loss"),
     ]
     yield draw.Lines(figure="loss", series=series, y_log=True, **WORDS.texts("loss"))
+
+
+def _attention_maps(trace: Trace) -> draw.MapChoice:
+    """Draw the cross-attention of each head, (decoder token, encoder token)."""
+    label, said = " ".join(trace.input), " ".join(trace.choices)
+    titles, maps = ("decoder token", "encoder token"), []
+    for head in trace.attention:
+        if head.key_tokens is not None:
+            title, queries = f"Head {head_at(head.site, head.head)}", trace.tokens[: len(head.rows)]
+            rows = rounded(head.rows)
+            maps.append(draw.Heatmap.of_weights(title, rows, queries, head.key_tokens, titles))
+    return draw.MapChoice(label=label, note=f"{label} → {said}", maps=maps)
+
+
+def _heads_table(table: FixedTable, numbers: Numbers) -> draw.Table:
+    rows = []
+    for model in table.models:
+        for head, masses in enumerate(model.masses[:, :, :3].flatten(1).tolist()):
+            rows.append([model.number, head, *(round(mass, 4) for mass in masses)])
+    heads, cut = numbers["table"]["heads"], ""
+    if heads > _MOST_ROWS:
+        cut = f" The first {_MOST_ROWS} of {heads:,} heads."
+    return draw.Table(rows=rows[:_MOST_ROWS], **WORDS.texts("heads", {"cut": cut}))
 
 
 def _mass_bars(table: FixedTable, numbers: Numbers) -> draw.Bars:

@@ -13,7 +13,7 @@ from attnlab.core.stats import Interval
 from attnlab.draw import sections as draw
 from attnlab.experiments.experiment import Run
 from attnlab.experiments.sections import parameters_section, settings_section
-from attnlab.experiments.sentiment import inspection
+from attnlab.experiments.sentiment import inspection, pictures
 from attnlab.experiments.sentiment.classes import class_sections
 from attnlab.experiments.sentiment.comparison import accuracy_of
 from attnlab.experiments.sentiment.config import NAME, WORDS, ModelName, SentimentConfig
@@ -22,7 +22,7 @@ from attnlab.experiments.sentiment.fit import Outcome, Prepared, TrainedModel
 from attnlab.experiments.sentiment.interpretation import interpretation_section
 from attnlab.experiments.sentiment.sentiment_claims import majority_accuracy
 from attnlab.models.parameters import count_from_model
-from attnlab.tasks.tokenizers import UNK, PartTokenizer, clean
+from attnlab.tasks.tokenizers import UNK, PartTokenizer, clean, words_of
 
 _MOST_CLASSES_NAMED = 8
 _MOST_CLASSES_LISTED = 20
@@ -34,7 +34,8 @@ def make_content(
 ) -> draw.ReportContent:
     """Make the report's content."""
     fair, main = outcomes[0], config.main
-    model = fair.models[main][0].model
+    model, prepared = fair.models[main][0].model, fair.prepared[main]
+    repeated = _text_with_repeat(fair, main)
     shown = inspection.texts_to_show(fair, main, config.show)
     named = dataclasses.replace(config, data=_data_name(config))
     classes = ", ".join(data.classes) if len(data.classes) <= 6 else f"{len(data.classes):,}"
@@ -63,6 +64,9 @@ def make_content(
             *_curve_sections(outcomes, main),
             *(_attention_section(name, main, fair, shown) for name in fair.models),
             _words_section(fair),
+            pictures.architecture_section(model, prepared),
+            pictures.recurrence_section(prepared, [text for text, _ in shown]),
+            pictures.positions_section(model, prepared, repeated or shown[0][0]),
             parameters_section(model),
             settings_section(named),
         ],
@@ -213,3 +217,13 @@ def _words_section(fair: Outcome) -> draw.Table:
     for label, names in zip(prepared.classes, parts[:_MOST_CLASSES_LISTED], strict=False):
         rows.append([label, " · ".join(names)])
     return draw.Table(rows=rows, **WORDS.texts("strongest"))
+
+
+def _text_with_repeat(fair: Outcome, main: ModelName) -> str | None:
+    """Return a short text in which a word occurs twice, of the test if possible."""
+    most = min(14, fair.prepared[main].tokenizer.max_length - 1)
+    for row in itertools.chain(*reversed(fair.arrangement.split)):
+        words = words_of(row.text)
+        if len(set(words)) < len(words) <= most:
+            return row.text
+    return None
