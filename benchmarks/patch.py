@@ -67,7 +67,6 @@ def main() -> None:
             keep=not options.is_trial,
             ours=["open, stream, page", "stream, page", "heads, page"],
             rounds=options.rounds,
-            threads=options.threads,
         ) as table,
     ):
         calls = contestants(options.model, Path(folder) / "page.html")

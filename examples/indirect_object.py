@@ -326,14 +326,14 @@ def report(finding: Finding, model: Pretrained, told: Sentences, seen: Measured)
         ],
         figure="missed",
     )
-    lows, highs = patched_ends(seen.patched, finding.options.seed)
+    back = seen.patched.intervals
     rows = (
         [
             [
                 head_name(*places[index]),
                 *(round(float(each[index]), 3) for each in effects[:3]),
                 round(float(effects.p_corrected[index]), 4),
-                *(round(float(each[index]), 3) for each in (seen.patched.shares, lows, highs)),
+                *(round(value, 3) for value in back[index]),
                 round(float(shares[places[index]]), 3),
                 round(float(looks[places[index]]), 3),
             ]
@@ -345,9 +345,9 @@ def report(finding: Finding, model: Pretrained, told: Sentences, seen: Measured)
     finding.table(
         "Every head",
         "Taken out: change of the logit difference, p by sign flips with Holm's correction. "
-        "Brought back: the normalised metric (0 as in the twin, 1 as in the sentence), 95 % with "
-        "sentences drawn anew. Writes: for the right name, less the other. Looks: weight from "
-        "the last token on the right name.",
+        "Brought back: the normalised metric (0 as in the twin, 1 as in the sentence), with a "
+        "95 % interval over sentences. Writes: for the right name, less the other. Looks: weight "
+        "from the last token on the right name.",
         [
             "head",
             "taken out",
@@ -362,15 +362,6 @@ def report(finding: Finding, model: Pretrained, told: Sentences, seen: Measured)
         ],
         rows,
     )
-
-
-def patched_ends(patched: Patched, seed: int) -> tuple[Tensor, Tensor]:
-    """Return both ends of each share's interval, drawing sentences anew."""
-    chosen = resampled(patched.after.shape[1], seed, 1_000)
-    clean, corrupted = (each[chosen].mean(-1) for each in patched.ends)
-    drawn = (patched.after[:, chosen].mean(-1) - corrupted) / (clean - corrupted)
-    low, high = drawn.quantile(torch.tensor([0.025, 0.975], dtype=drawn.dtype), -1)
-    return low, high
 
 
 def judge(

@@ -147,12 +147,14 @@ class Patched:
     @property
     def measured(self) -> str:
         """The metric in words, with the answer where all rows have the same."""
-        if len(set(self.answers)) != 1:
+        if not self.answers:
             return self.metric.replace("_", " ")
-        [(answer, wrong)] = set(self.answers)
+        answer, wrong = "each answer", "a wrong one"
+        if len(set(self.answers)) == 1:
+            answer, wrong = map(repr, self.answers[0])
         if self.metric == "logit_difference":
-            return f"logit of {answer!r} less that of {wrong!r}"
-        return f"{self.metric} of {answer!r}"
+            return f"logit of {answer} less that of {wrong}"
+        return f"{self.metric} of {answer}"
 
     def largest(self, number: int = 10) -> list[tuple[Any, float]]:
         """List the patches with the largest effects of either sign, largest first."""
