@@ -94,6 +94,8 @@ def random_form(chance: random.Random, model: nn.Module, length: int) -> dict[st
         if axis not in form and chance.random() < 0.2:
             sizes = {"layer": 1, "row": 3, "step": 1, "head": heads}
             form[axis] = random_target(chance, axis, sizes[axis])
+    if form["edit"] in ("ZeroSite", "ScaleSite", "MeanSite", "Patch") and chance.random() < 0.5:
+        form["channel"] = random_target(chance, "channel", 3)
     if "site" not in form and chance.random() < 0.2:
         form["site"] = chance.choice(["*", "attention", "layers.0.*", "decoder.*", "nowhere"])
     return form | {"version": 2}

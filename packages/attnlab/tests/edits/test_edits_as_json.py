@@ -57,6 +57,8 @@ def test_every_edit_is_in_the_numpy_tests_and_in_the_face():
         ('[{"edit": "ZeroHead", "head": 1, "version": 1}]', "written in version 1; this attnlab"),
         ('[{"edit": "Temperature", "temprature": 2}]', "takes no 'temprature'; did you mean 't"),
         ('[{"edit": "ScaleHead", "head": 1}]', "ScaleHead needs factor="),
+        ('[{"edit": "ZeroHead", "head": 1, "channel": 2}]', "ZeroHead takes no 'channel'"),
+        ('[{"edit": "ZeroSite", "site": "hidden", "channel": "x"}]', "channel= takes numbers"),
         ('[{"edit": "ZeroHead", "head": {"a": 1}}]', "got an object with 'a'"),
         (
             '[{"edit": "SetPattern", "pattern": {"tensor": [[1], [1, 2]], "dtype": "float32"}}]',

@@ -9,8 +9,9 @@ import { sitesOf } from "./models.js";
 import { sharedHeads } from "./parts.js";
 
 const NEEDED = Symbol("needed");
-const AXES = ["layer", "head", "query", "key", "row", "step"];
+const AXES = ["layer", "head", "query", "key", "row", "step", "channel"];
 const EDGES = ["head", "query", "key", "row", "step"];
+const ANY = [...EDGES, "channel"];
 const USUAL = ["head", "query", "row", "step"];
 const NO_SCORES = "the mask blocks all of these edges, and a blocked edge has no score";
 const MEAN_FIELDS = { over: "all", recording: null };
@@ -52,10 +53,10 @@ const KINDS = {
   ScaleHead: { at: "heads", needs: "head", fields: { factor: NEEDED }, change: scaleBy },
   MeanHead: { at: "heads", needs: "head", fields: MEAN_FIELDS, change: useMean },
   ZeroValue: { at: "value", narrows: ["head", "key", "row"], change: fillWith(0) },
-  ZeroSite: { needs: "site", narrows: EDGES, change: fillWith(0) },
-  ScaleSite: { needs: "site", narrows: EDGES, fields: { factor: NEEDED }, change: scaleBy },
-  MeanSite: { needs: "site", narrows: EDGES, fields: MEAN_FIELDS, change: useMean },
-  Patch: { needs: "site", narrows: EDGES, fields: { recording: NEEDED }, change: useRecorded },
+  ZeroSite: { needs: "site", narrows: ANY, change: fillWith(0) },
+  ScaleSite: { needs: "site", narrows: ANY, fields: { factor: NEEDED }, change: scaleBy },
+  MeanSite: { needs: "site", narrows: ANY, fields: MEAN_FIELDS, change: useMean },
+  Patch: { needs: "site", narrows: ANY, fields: { recording: NEEDED }, change: useRecorded },
 };
 
 function setMask(context) {
@@ -218,6 +219,7 @@ function findSites(model, all, own, pattern, atoms, who) {
     if (!own && isEdge && (who !== "Patch" || ownName(site) === "mask")) {
       throw new EngineError(`${who} is not for ${site}; that has edits of its own.`);
     }
+    if (isEdge && atoms.channel) throw new EngineError(`${who}: the last axis of ${site} are keys; use key.`);
     const there = [...axesOf(ownName(site), 3), ...(["key", "value"].includes(ownName(site)) ? [] : ["step"])];
     const wrong = ["head", "query", "key", "step"].find((axis) => atoms[axis] && !there.includes(axis));
     if (wrong && !(wrong === "query" && there.includes("length"))) {
@@ -291,6 +293,7 @@ export class Editor {
     const keyText = isCross ? this.source : queryText;
     const endAt = (position) => Math.max(queryText?.first ?? shape.at(-2), position + 1);
     const heads = atoms.head && numbersOf("head", atoms.head, shape[1], name);
+    const channels = atoms.channel && numbersOf("channel", atoms.channel, shape.at(-1), name);
     const meets = (axis, position, end, text, row) => {
       edit.most[axis] = Math.max(edit.most[axis] ?? 0, position + 1);
       const here = atoms[axis].filter((atom) => {
@@ -318,6 +321,7 @@ export class Editor {
     const keyAxis = axes.indexOf("key");
     return (place) => {
       if (heads && !heads.includes(place[1])) return false;
+      if (channels && !channels.includes(place.at(-1))) return false;
       const [row, query, key] = [place[0], place[queryAxis], place[keyAxis]];
       const keyEnd = isCross ? shape[keyAxis] : endAt(queryAxis < 0 ? key : query);
       const met = [isRow(row, shape[0]), isStep(this.stepOf(site, query), 0)];

@@ -212,6 +212,10 @@ class Edit:
         """Return the numbers of its heads in a part with `size` heads."""
         return numbers("head", self.head, size, f"{self!r}: {part or 'this attention'}")
 
+    def channels_in(self, values: Tensor, site: str) -> Tensor | None:
+        """Mark its channels along the last axis of a site's values; None for all."""
+        return None
+
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the new values; those outside the targets are restored afterwards."""
         raise NotImplementedError

@@ -193,6 +193,9 @@ class Editor(Hook):
         rows, chosen = coverage.rows(batch), coverage.chosen(at)
         if chosen is not None and chosen.shape[0] > 1 and rows is not None:
             chosen = chosen[rows]
+        channels = coverage.edit.channels_in(new, at.site)
+        if channels is not None:
+            chosen = channels if chosen is None else chosen & channels
         return rows, heads, chosen
 
     def _expand_shared_heads(self, site: str, value: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import EditContext
 from attnlab.edits.sources import Recorded, average, donors, recorded
-from attnlab.edits.targets import normal, numbers
+from attnlab.edits.targets import Target, atoms_of, axes_of, normal, numbers
 from attnlab.errors import WrongUsage, require_known
 from attnlab.look.heads import number_of_heads
 from attnlab.sites import part_of, site_suffix
@@ -56,6 +56,11 @@ class _HeadEdit(Edit):
 
 
 class _SiteEdit(Edit):
+    """An edit of any site. channel: numbers along its last axis, such as one neuron of
+    `feed_forward.hidden`; as the other targets are."""
+
+    channel: Target = None
+
     NARROWS = ("head", "query", "key", "row", "step")
     NEEDS = "site"
     OTHERS: ClassVar[dict[str, str]] = {
@@ -65,12 +70,27 @@ class _SiteEdit(Edit):
     }
     """The sites that have edits of their own, and which."""
 
+    def check(self) -> None:
+        object.__setattr__(self, "channel", normal("channel", self.channel))
+        atoms_of("channel", self.channel)  # an invalid span is an error
+        super().check()
+
+    def channels_in(self, values: Tensor, site: str) -> Tensor | None:
+        if self.channel is None:
+            return None
+        size = values.shape[-1]
+        chosen = torch.zeros(size, dtype=torch.bool, device=values.device)
+        chosen[numbers("channel", self.channel, size, f"{self!r}: {site}")] = True
+        return chosen.expand(*[1] * (values.dim() - 1), size)
+
     def check_model(self, model: nn.Module, sites: list[str]) -> None:
         for site in sites:
             if site_suffix(site) in self.OTHERS:
                 raise WrongUsage(
                     f"{self!r} is not for {site}; use {self.OTHERS[site_suffix(site)]}."
                 )
+            if self.channel is not None and axes_of(site_suffix(site))[-1] == "key":
+                raise WrongUsage(f"{self!r}: the last axis of {site} are keys; use key=.")
         super().check_model(model, sites)
 
 
