@@ -251,6 +251,7 @@ def test_all_by_keyboard_and_the_link_brings_it_back(open_lab: Open) -> None:
     assert page.get_by_label("Km, B, 2", exact=True).input_value() == "−0.5"
 
 
+@pytest.mark.slow
 def test_the_twin_learns_the_same_head_as_in_node_and_stands_beside(open_lab: Open) -> None:
     page = open_lab(link_of("copy_first", "worked", "nearest"))
     page.wait_for_selector("text=Done after", timeout=60_000)

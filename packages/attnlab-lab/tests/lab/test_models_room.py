@@ -23,7 +23,7 @@ from attnlab.pretrained.open import folder as opening
 from attnlab_lab.server import model_answers, models
 from tests.pretrained import folders
 from tests.pretrained.speaking import made, saved
-from tests.sampling import sampled
+from tests.sampling import first_of_each, sampled
 
 from .playing import cells, click_cell, edits, settled, tamper
 from .serving import asked
@@ -341,7 +341,7 @@ def test_a_long_text_is_shown_whole_in_squares_and_in_part_exactly(
 PLACES = {"bert": 0, "bert-tags": 4, "gpt2": 1, "bert-masked": 1, "bert-judge": 1, "t5": 4}
 
 
-@pytest.mark.parametrize("kind", sampled(PLACES, 3))
+@pytest.mark.parametrize("kind", sampled(PLACES, ["bert", "gpt2"]))
 def test_every_kind_of_model_answers(kind: str, tmp_path: Path) -> None:
     name, places = str(saved(kind, tmp_path / kind)), PLACES[kind]
     status, facts = asked("open_model", name=name)
@@ -417,11 +417,14 @@ def test_patching_in_the_room_is_that_of_python(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "clean", "corrupted"),
-    [
-        ("bert-masked", "the cat sat on the [MASK]", "the dog sat on the [MASK]"),
-        ("bert-judge", "a warm film", "a funny film"),
-        ("sorter", "cab", "bab"),
-    ],
+    first_of_each(
+        [
+            ("bert-masked", "the cat sat on the [MASK]", "the dog sat on the [MASK]"),
+            ("bert-judge", "a warm film", "a funny film"),
+            ("sorter", "cab", "bab"),
+        ],
+        lambda case: case[0] == "sorter",
+    ),
 )
 def test_every_model_with_one_answer_is_patched(
     kind: str, clean: str, corrupted: str, tmp_path: Path, sorter: Path

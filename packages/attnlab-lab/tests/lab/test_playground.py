@@ -214,6 +214,7 @@ def test_parts_are_hidden_for_a_class_and_inside_other_pages(open_lab: Open) -> 
     assert page.evaluate("getComputedStyle(document.documentElement).fontSize") == "20px"
 
 
+@pytest.mark.slow
 def test_a_class_says_what_it_expects_before_it_sees_what_an_edit_did(open_lab: Open) -> None:
     page = rested(open_lab(f"#{AT}&predict=1"))
     assert page.locator(".dots").is_visible()

@@ -246,6 +246,7 @@ def test_two_runs_side_by_side_at_any_width(opened: Any, runs_lab: Lab, sorter: 
     page.locator("#notice").filter(has_text="There is no run “three”").wait_for()
 
 
+@pytest.mark.slow
 def test_the_list_says_what_tells_runs_apart(opened: Any, runs_lab: Lab, sorter: Path) -> None:
     for name in ("plain", "deeper"):
         shutil.copytree(sorter, runs_lab.folder / "runs" / name)
