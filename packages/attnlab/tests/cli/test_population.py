@@ -1,10 +1,7 @@
-import errno
 import json
-import os
 import re
 import shutil
 from contextlib import redirect_stdout
-from pathlib import Path
 
 import pytest
 
@@ -72,25 +69,6 @@ def test_a_member_that_is_opened_becomes_a_folder(run, runs, monkeypatch):
     assert out == f"opened {runs / 'runs' / 'three' / '9' / 'report.html'}\n"
     assert run("show runs/three/9")[1].endswith("report   runs/three/9/report.html\n")
     assert "runs/three/9" in run("list runs/three")[1]
-
-
-def test_a_member_whose_folder_may_not_be_written_is_opened_elsewhere(run, runs, monkeypatch):
-    whole = Path.mkdir
-
-    def mkdir(path, *arguments, **options):
-        # root may write everywhere, so the system's refusal is played
-        if "three" in path.parts:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        whole(path, *arguments, **options)
-
-    monkeypatch.setattr("webbrowser.open", lambda url: True)
-    monkeypatch.setattr(Path, "mkdir", mkdir)
-    status, out, err = run("open runs/three/8")
-    assert (status, err) == (0, "")
-    page = Path(out.removeprefix("opened ").strip())
-    assert page.parts[-2:] == ("8", "report.html")
-    assert page.is_file()
-    assert not (runs / "runs" / "three" / "8").exists()
 
 
 def test_the_population_itself_is_shown_and_opened(run, monkeypatch):
