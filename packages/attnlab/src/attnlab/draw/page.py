@@ -17,6 +17,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from attnlab.core.store import JsonObject
+from attnlab.core.traces import Trace
 from attnlab.draw.claims import claim_state, sum_up
 from attnlab.draw.json_form import to_json
 from attnlab.draw.markup import make_page, to_embedded_json
@@ -32,7 +33,6 @@ from attnlab.draw.sections import (
 )
 from attnlab.draw.wire import pack
 from attnlab.look.heads import head_at
-from attnlab.look.trace import Trace
 
 _DIGITS = 7
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from attnlab.core.store import JsonObject
+from attnlab.core.traces import Trace
 from attnlab.draw.claims import Claim
 from attnlab.draw.json_form import Number as Number
 from attnlab.draw.json_form import Scalar as Scalar
@@ -20,7 +21,6 @@ from attnlab.draw.json_form import from_json, to_json
 from attnlab.draw.section import Figured as Figured
 from attnlab.draw.section import Section as Section
 from attnlab.draw.section import check, check_equal, check_limit
-from attnlab.look.trace import Trace
 
 _MAX_MAP_CELLS = 40_000
 _MAX_CELLS = 1_000_000

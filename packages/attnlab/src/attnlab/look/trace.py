@@ -6,103 +6,19 @@ for each head one row of weights per query, as long as its keys. `trace` is for 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import zip_longest
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from attnlab.core.store import JsonObject
-from attnlab.display import Card, displayed
+from attnlab.core.traces import HeadTrace as HeadTrace
+from attnlab.core.traces import Step as Step
+from attnlab.core.traces import Trace as Trace
+from attnlab.display import Card
 from attnlab.look.recording import record
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import Generation, generate
-
-
-@dataclass(frozen=True)
-class Step:
-    """One choice among `candidates` with their probabilities, made at `position`, the last known
-    token.
-
-    The position is None for a model that reads out all positions together; if it answers at each of
-    them, `place` is the one. `expected` is the correct choice, None if unknown.
-    """
-
-    position: int | None
-    candidates: Sequence[str]
-    probabilities: Sequence[float]
-    choice: str
-    place: int | None = None
-    expected: str | None = None
-
-    @property
-    def share(self) -> float | None:
-        """The probability of the choice, if it is among the candidates."""
-        shares = dict(zip(self.candidates, self.probabilities, strict=False))
-        return shares.get(self.choice)
-
-    @property
-    def is_wrong(self) -> bool:
-        """Whether the choice differs from the correct one."""
-        return self.expected is not None and self.choice != self.expected
-
-
-@displayed
-@dataclass(frozen=True)
-class HeadTrace:
-    """The attention of one head: `rows[i]` are the weights of query i over keys 0 … i; each sums to
-    1.
-
-    For cross-attention `key_tokens` are the names of the keys, and every row is over all of them;
-    None for self-attention, whose keys are the trace's own tokens.
-    """
-
-    site: str
-    head: int
-    rows: Sequence[Sequence[float]]
-    key_tokens: Sequence[str] | None = None
-
-
-@displayed
-@dataclass(frozen=True)
-class Trace:
-    """One generation, step by step; `note` is a remark on the names of its tokens."""
-
-    input: Sequence[str]
-    tokens: Sequence[str]
-    steps: Sequence[Step]
-    attention: Sequence[HeadTrace]
-    note: str = ""
-
-    @property
-    def choices(self) -> tuple[str, ...]:
-        """The token that each step chose."""
-        return tuple(step.choice for step in self.steps)
-
-    def _card(self) -> Card:
-        rows = []
-        for number, step in enumerate(self.steps, 1):
-            rows.append([number, step.choice, step.share, step.expected or ""])
-        facts = [("read", " ".join(self.input)), ("heads", len(self.attention))]
-        columns = ("step", "choice", "probability", "expected")
-        title = "Trace of 1 step" if len(self.steps) == 1 else f"Trace of {len(self.steps)} steps"
-        return Card(title, facts, columns, rows)
-
-    def with_expected(self, expected: Sequence[str] | None) -> "Trace":
-        """Return the trace with the correct choice of each step, if known."""
-        known = (expected or ())[: len(self.steps)]
-        steps = []
-        for step, choice in zip_longest(self.steps, known):
-            steps.append(replace(step, expected=choice))
-        return replace(self, steps=tuple(steps))
-
-    def to_mapping(self) -> JsonObject:
-        """Return the trace as plain values for JSON; weights are rounded to 6 decimals."""
-        mapping: JsonObject = asdict(self)
-        for head in mapping["attention"]:
-            head["rows"] = [[round(weight, 6) for weight in row] for row in head["rows"]]
-        return mapping
 
 
 def answer_card(kind: str, trace: Trace, text: str = "") -> Card:
