@@ -343,16 +343,3 @@ def test_a_link_brings_everything_back(open_lab: Open) -> None:
     page.wait_for_selector(".letters")
     enter(page, "Anatomy")
     assert said(page, "order") == said(other, "order")
-
-
-@pytest.mark.slow
-def test_any_width_fits_and_a_link_can_hide_an_experiment(open_lab: Open) -> None:
-    page = settled(open_lab(f"{ROOM}&hide=scaling,costs"))
-    shown = [name for name in PARTS if part(page, name).is_visible()]
-    assert shown == ["masks", "hiding", "order", "norms"]
-    page = settled(open_lab(ROOM))
-    page.locator("details").evaluate_all("all => all.forEach(each => (each.open = true))")
-    for width in (360, 1280, 2560):
-        page.set_viewport_size({"width": width, "height": 900})
-        settled(page)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width

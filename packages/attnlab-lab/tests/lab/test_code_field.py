@@ -14,7 +14,6 @@ from attnlab_lab.server.guard import HEADERS
 from tests.sampling import sampled
 
 from .playing import (
-    drawn,
     read_code,
     replace_in_script,
     settled,
@@ -192,26 +191,6 @@ COLORS = """host => {
   probe.remove();
   return Object.fromEntries(spans.map(span => [span.textContent, names[color(span)]]));
 }"""
-
-
-@pytest.mark.slow
-def test_python_has_colors_and_numbered_lines_in_light_and_dark(opened: Any) -> None:
-    page = opened()
-    write_code(page, CODE)
-    host = page.locator(".code-editor")
-    grounds = set()
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        drawn(page)
-        colors = host.evaluate(COLORS)
-        expected = {"def": "hue-2", "attention": "hue-0", "# a remark": "muted", "12": "hue-1"}
-        assert colors | expected | {'"text"': "hue-3", "None": "hue-1"} == colors
-        ground = "node => getComputedStyle(node).backgroundColor"
-        grounds.add(page.locator(".cm-editor").evaluate(ground))
-    assert len(grounds) == 2
-    page.emulate_media(color_scheme="light")
-    numbers = page.locator(".cm-lineNumbers .cm-gutterElement:visible").all_inner_texts()
-    assert numbers == ["1", "2", "3", "4"]
 
 
 @pytest.mark.slow

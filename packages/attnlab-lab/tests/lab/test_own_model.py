@@ -36,15 +36,6 @@ def test_another_task_and_size_are_trained_at_once_and_kept_in_the_link(open_lab
     assert page.locator("canvas.heatmap").count() == 3
 
 
-@pytest.mark.slow
-def test_a_seed_that_is_none_is_not_taken(open_lab: Open) -> None:
-    page = rested(open_lab("#at=1"))
-    for seed in ("0", "x", ""):
-        choose(page, seed=seed)
-        assert "seed=1&" in page.url
-        assert page.locator("#model-seed:invalid").count() == 1
-
-
 def saved(page: Any, folder: Path) -> Path:
     """Save the model, as a reader would who puts both files into one folder."""
     found: list[Any] = []

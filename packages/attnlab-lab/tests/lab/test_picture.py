@@ -79,18 +79,3 @@ def test_an_svg_shows_every_weight_and_every_cut(open_lab: Open, tmp_path: Path)
     shown = re.findall(r">(?:&lt;)?[.\d]+</text>", text)
     assert len(shown) == 20  # of 21 that are not masked, one is cut
     assert carried_in(path)["attnlab"] == 1
-
-
-@pytest.mark.slow
-def test_what_is_no_picture_of_a_page_is_refused_in_one_sentence(open_lab: Open, tmp_path: Path):
-    page = rested(open_lab("#room=play&at=1"))
-    before = page.evaluate("location.hash")
-    for name, content, words in (
-        ("notes.txt", b"hello", "The model is not opened. Expected config.json and model.safete"),
-        ("cut.png", b"\x89PNG\r\n\x1a\n\0\0", "cut.png is no picture of this page"),
-    ):
-        path = tmp_path / name
-        path.write_bytes(content)
-        drop(page, path)
-        page.locator("#notice").get_by_text(words).wait_for()
-    assert page.evaluate("location.hash") == before

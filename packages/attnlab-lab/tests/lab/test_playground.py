@@ -348,23 +348,6 @@ def test_the_switch_of_a_head_goes_round_by_key(open_lab: Open) -> None:
     assert page.locator(".map .badge").inner_text() == "knocked out"
 
 
-@pytest.mark.slow
-def test_before_after_and_difference_are_three_pictures(open_lab: Open) -> None:
-    page = rested(open_lab(f"#{AT}&room=bench&edits=c0.0.5.0"))
-    pictures, readings = [], []
-    for key in "123":
-        page.keyboard.press(key)
-        page.mouse.move(*at_cell(page, 0, 5, 0))
-        readings.append(page.locator(".map-reading").inner_text())
-        pictures.append(state(page)[4][0])
-    assert len(set(pictures)) == 3
-    assert "weight" in readings[0]
-    assert readings[1].endswith("cut.")
-    assert readings[2].endswith(" before, 0 after.")
-    click_cell(page, 0, 4, 0)
-    assert len(edits(page)) == 2
-
-
 def test_the_python_lines_and_the_command_do_the_same(
     open_lab: Open, sorter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -439,15 +422,6 @@ EDITED = f"{AT}&edits=c0.1.3.1,s0.0.3.0.2,z0.0,m0.1.1000001100001110001011001011
 def test_a_room_is_accessible_legible_and_never_scrolls_sideways(open_lab: Open, link: str) -> None:
     page = open_lab(f"#room={link}", bypass_csp=True)
     check_look(rested(page) if AT in link else settled(page))
-
-
-@pytest.mark.slow
-def test_the_page_works_without_a_network(open_lab: Open, browser: Any, server: str) -> None:
-    page = open_lab(f"#{AT}", base=server)
-    page.context.set_offline(True)
-    rested(page)
-    click_cell(page, 1, 3, 1)
-    assert len(edits(page)) == 1
 
 
 PAYLOADS = [

@@ -69,14 +69,6 @@ def open_bars(open_page: Open, groups: list[str], values: list[float], **options
     )
 
 
-@pytest.mark.slow
-def test_negative_bars_hang_from_zero(open_page):
-    page = open_bars(open_page, ["a", "b"], [1.0, -2.0])
-    up, down = boxes(page, "rect.pillar")
-    assert up["y"] + up["height"] == pytest.approx(down["y"], abs=0.1)
-    assert down["height"] == pytest.approx(2 * up["height"], rel=0.001)
-
-
 @pytest.mark.parametrize(
     ("num_groups", "length", "width"), [(2, 60, 360), (12, 30, 360), (40, 12, 1280), (300, 3, 360)]
 )

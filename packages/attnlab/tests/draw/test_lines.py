@@ -107,20 +107,6 @@ def test_points_that_a_logarithmic_axis_cannot_show_are_counted(open_page):
     assert page.locator("circle.point").count() == 2
 
 
-@pytest.mark.slow
-def test_points_have_whiskers_and_are_joined_by_nothing(open_page):
-    page = open_series(open_page, {**SERIES, "style": "points"}, x_log=True)
-    chart = page.locator(".chart")
-    assert chart.locator("circle.point").count() == 3
-    assert chart.locator("path.band").count() == 0
-    strokes = [corners(path) for path in chart.locator("path.series").evaluate_all(PATHS)]
-    assert len(strokes) == 3
-    assert all(one[0] == other[0] for one, other in strokes)  # upright
-    assert "Vertical strokes: the interval around each point." in page.locator(".note").inner_text()
-    # Round numbers, wherever points fell.
-    assert "2" in chart.locator("text").all_text_contents()
-
-
 def test_bands_are_named_and_read_out_beside_one_line(open_page):
     bands = [
         {"name": "nine in ten", "low": [0.0, 0.1, None], "high": [1.0, 0.9, None]},

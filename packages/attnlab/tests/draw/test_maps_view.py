@@ -96,13 +96,3 @@ def test_numbers_on_both_colours_are_legible_at_every_shade(open_page, scheme):
     found = numbers(page)
     assert len(found) == 26
     assert min(each["ratio"] for each in found) >= 4.5, found
-
-
-@pytest.mark.slow
-def test_a_map_as_large_as_allowed_opens_and_scrolls_inside_its_box(open_page):
-    names = [str(i) for i in range(200)]
-    rows = [[(i * j % 200) / 200 for j in range(200)] for i in range(200)]
-    large = {"rows": rows, "row_labels": names, "column_labels": names}
-    page = open_maps(open_page, large, width=360)
-    assert read_cell(page, 0, 199, 3) == "‘199’, ‘3’: 0.985"
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
