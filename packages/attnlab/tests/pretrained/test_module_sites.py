@@ -1,7 +1,7 @@
 """Sites by module path, beside torch hooks written by hand in the same models."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -14,7 +14,9 @@ from attnlab.edits import AddVector, MeanSite, ScaleSite, ZeroSite
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.model import Pretrained
+from attnlab.pretrained.probe import probe_inputs
 from attnlab.sites import site_names
+from tests.pretrained.families import FAMILIES, each_of
 
 pytest.importorskip("transformers")
 
@@ -57,9 +59,11 @@ def by_hand(
     place = path.replace("[", ".").replace("]", "")
 
     def hook(_: nn.Module, args: Any, output: Any) -> Any:
-        value = output[0] if isinstance(output, tuple) else output
+        value = output[0] if isinstance(output, Sequence | Mapping) else output
         seen.append(value.detach().clone())
         new = change(value)
+        if new is value:
+            return None
         return (new, *output[1:]) if isinstance(output, tuple) else new
 
     handle = model.foreign.get_submodule(place).register_forward_hook(hook)
@@ -271,3 +275,22 @@ def test_planted_faults_are_seen() -> None:
     snippet = "if self.place in state.results.setdefault(self.stack, set()):"
     with planted(module, snippet, "if False:"), pytest.raises((AssertionError, KeyError)):
         test_a_second_call_is_refused()
+
+
+@each_of(["opt", "mixtral", "bart", "whisper", "swin", "clip"], ["opt"])
+def test_every_module_of_a_family_shows_what_it_returns(name: str) -> None:
+    foreign = FAMILIES[name].build()
+    model, inputs = attach(foreign), probe_inputs(foreign)
+    plain = run(model, inputs)
+    sites: dict[str, str] = {}
+    for path, _ in foreign.named_modules():
+        with suppress(WrongUsage, CouldNotRun):
+            sites[path] = model.expose(path)
+    with ExitStack() as stack:
+        seen = {path: stack.enter_context(by_hand(model, path)) for path in sites}
+        run(model, inputs)
+    with attnlab.record(model, list(sites.values())) as recording:
+        assert torch.equal(run(model, inputs), plain)
+    assert len(sites) >= 25
+    for path, site in sites.items():
+        assert torch.equal(recording[site], seen[path][0]), path
