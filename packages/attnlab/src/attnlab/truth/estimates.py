@@ -17,7 +17,8 @@ from attnlab import seeds
 from attnlab.core.stats import Interval
 from attnlab.edits.effects.curves import patch_together
 from attnlab.edits.effects.estimates import Estimate
-from attnlab.edits.effects.patches import Patched, patch_all
+from attnlab.edits.effects.patched import Patched
+from attnlab.edits.effects.patches import patch_all
 from attnlab.truth.circuits import Circuit
 from attnlab.truth.labels import Labels
 from attnlab.truth.methods import corrupted
