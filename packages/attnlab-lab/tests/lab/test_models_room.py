@@ -352,7 +352,7 @@ def test_every_kind_of_model_answers(kind: str, tmp_path: Path) -> None:
     told = asked("ask_model", name=name, text=text, edits=change)[1]
     assert len(told["places"]) == places
     assert ("cosine" in told) == (places == 0)
-    assert told["has_one_answer"] == (places == 1)
+    assert told["has_one_answer"] == (places == 1 or kind == "t5")  # whose first token is one
     model = attnlab.load(name)
     site = {} if first == "0" else {"site": "encoder.layers.*.attention"}
     question = attnlab.ask(model, text)
