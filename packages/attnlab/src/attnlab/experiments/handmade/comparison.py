@@ -1,5 +1,6 @@
 """Comparisons of heads: score tables, weights and outputs are comparable, matrices are not."""
 
+import itertools
 from dataclasses import dataclass
 
 import torch
@@ -20,22 +21,43 @@ _MOST_COMPARED = 20  # heads of a cohort
 class Comparison:
     """A cohort compared with its design; each list has a number for each head.
 
-    raw: correlation of the entries of Km, absolute. table: that of the score tables.
+    raw: correlation of the entries of Km, absolute. table: that of the score tables. raw_among,
+    table_among: the same between each head and the next one. attention, largest_attention: mean and
+    largest total variation distance (0: the same weights, 1: no common key) over all queries of all
+    inputs. output: mean distance of the outputs.
     """
 
     raw: list[float]
     table: list[float]
+    raw_among: list[float]
+    table_among: list[float]
+    attention: list[float]
+    largest_attention: list[float]
+    output: list[float]
 
 
 def compare(design: Design, cohort: Cohort) -> Comparison:
     """Compare the learned heads of a task with the design (the finite ones, at most 20)."""
-    task, matrices = design.task, design.model().matrices()
-    key, table = matrices.Km, score_table(matrices, task).scores
-    comparison = Comparison([], [])
+    task, model = design.task, design.model()
+    weights, outputs = _answers(model, task)
+    key, table = model.matrices().Km, score_table(model.matrices(), task).scores
+    keys, tables = list[Tensor](), list[Tensor]()
+    comparison = Comparison([], [], [], [], [], [], [])
     for head in cohort.finite[:_MOST_COMPARED]:
-        learned = SingleHead.from_matrices(*head.matrices()).matrices()
-        comparison.raw.append(abs(_correlation(key, learned.Km)))
-        comparison.table.append(_correlation(table, score_table(learned, task).scores))
+        double = SingleHead.from_matrices(*head.matrices())
+        keys.append(double.matrices().Km)
+        tables.append(score_table(double.matrices(), task).scores)
+        comparison.raw.append(abs(_correlation(key, keys[-1])))
+        comparison.table.append(_correlation(table, tables[-1]))
+        own_weights, own_outputs = _answers(double, task)
+        distance = (weights - own_weights).abs().sum(-1) / 2
+        comparison.attention.append(float(distance.mean()))
+        comparison.largest_attention.append(float(distance.max()))
+        comparison.output.append(float((outputs - own_outputs).abs().amax(-1).mean()))
+    for pair in itertools.pairwise(keys):
+        comparison.raw_among.append(abs(_correlation(*pair)))
+    for pair in itertools.pairwise(tables):
+        comparison.table_among.append(_correlation(*pair))
     return comparison
 
 

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from attnlab.core.stats import mean_interval
 from attnlab.design import Proof
 from attnlab.draw.sections import Bars, BarSeries, Lines, ReportContent, Scalar, Series, Table, Text
 from attnlab.experiments.handmade.cohorts import BLOCK, CLOSE, Cohort
+from attnlab.experiments.handmade.comparison import Comparison
 from attnlab.experiments.handmade.config import NAME, WORDS
 from attnlab.experiments.handmade.handmade_claims import HandmadeResult, Proved
 from attnlab.experiments.handmade.panels import comparison_section, panels_section
@@ -51,6 +53,7 @@ def make_content(result: HandmadeResult) -> ReportContent:
             _learned_section(cohorts),
             _losses_section(cohorts),
             comparison_section([(designs[cohort.task.rule], cohort) for cohort in cohorts]),
+            _agreement_section(cohorts, result.comparisons),
             replace(parameters, caption=WORDS.text("parameters")),
             settings_section(config),
         ],
@@ -114,6 +117,36 @@ def _losses_section(cohorts: Sequence[Cohort]) -> Lines:
             ends.append((_power(value), _power(low), _power(high)))
         series.append(Series.of_intervals(cohort.title, steps, ends))
     return Lines(series=series, y_log=True, **WORDS.texts("losses", {"block": BLOCK}))
+
+
+def _agreement_section(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> Table:
+    remark, records = "", []
+    for cohort, comparison in zip(cohorts, comparisons, strict=True):
+        record = {
+            "task": cohort.title,
+            "Km, |r|": _mean(comparison.raw),
+            "score table, r": _mean(comparison.table),
+            "Km among learned, |r|": _mean(comparison.raw_among),
+            "score table among learned, r": _mean(comparison.table_among),
+            "attention distance, mean": _mean(comparison.attention),
+            "largest": _mean(sorted(comparison.largest_attention)[-1:]),
+            "output distance, mean": _mean(comparison.output),
+        }
+        records.append(record)
+        # Do learned heads agree among themselves, but not with the design?
+        if comparison.table_among and not remark:
+            beside, among = fmean(comparison.table), fmean(comparison.table_among)
+            if among >= 0.9 > 0.7 > beside:
+                remark = (
+                    f" In {cohort.title}, the score tables of learned heads agree with each other "
+                    f"({among:.3f}) and not with the design's ({beside:.3f}): training finds "
+                    "another solution, the same with every seed."
+                )
+    return Table.of_records(records=records, **WORDS.texts("agreement", {"remark": remark}))
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{fmean(values):.3f}" if values else "n/a"
 
 
 def _power(logarithm: float) -> float | None:
