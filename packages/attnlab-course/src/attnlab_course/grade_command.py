@@ -136,6 +136,13 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
     ):
         if names:
             say(f"{words}: {', '.join(names)}")
+    unread = [row.student for row in book.rows if book.state(row) == "refused"]
+    if unread:
+        say(f"refused, as nothing in them could be read: {', '.join(unread)}")
+    if book.without_time:
+        names, of = book.without_time, len(book.rows) - len(book.absent)
+        words = f"no time is known of {len(names)} of {of} submissions, so they count as in time"
+        say(f"{words}: {', '.join(names)}")
     read = book.handed_in - len(book.refused)
     say(f"{book.handed_in} handed in: {read} read, {len(book.refused)} refused")
     note("a ? means that there is no grade yet: its cell in canvas.csv and moodle.csv is empty.")
@@ -165,6 +172,8 @@ def _cells(book: "Gradebook", row: "Row") -> list[str]:
     from attnlab_course.grading.file_names import inert
 
     notes = [*row.private, *row.submission.problems]
+    if row.days_late:
+        notes.append(f"days late: {row.days_late}")
     notes += [f"{state}: {count}" for state, count in _states([row]).items()]
     mark = "?" if book.points(row) is None else ""
     return [row.student, f"{row.points:g}{mark}", inert("; ".join(notes), _MOST_NOTES)]

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
+from attnlab_course.cells import solution_text
 from attnlab_course.compare import Other, difference
 from attnlab_course.exercise import Case, Failure
 from attnlab_course.grading.classroom import grade_class
@@ -19,12 +20,13 @@ from attnlab_course.grading.pages import render_class, render_student, write_pag
 from attnlab_course.grading.sheets import inert_cell, read_table, write_table
 from attnlab_course.grading.similarity import Alike
 from attnlab_course.grading.student_feedback import check_words, failure_words
-from attnlab_course.grading.submissions import Submission, read_class
+from attnlab_course.grading.submissions import Answer, Submission, read_class
 from attnlab_course.judge import judge
 from attnlab_course.mistakes import ask_judge
 from attnlab_course.sandbox.replies import CaseAnswer, Reply
 
 from .classroom import (
+    DOUBLE,
     GOOD,
     RAISES,
     SQUARE,
@@ -91,6 +93,24 @@ def test_who_is_not_on_the_list_is_in_a_table_apart_and_in_no_gradebook(book, tm
     moodle = rows_of(tmp_path / "moodle.csv")
     assert len(moodle) == len(rows_of(tmp_path / "canvas.csv")) - 1 == 9
     assert "The number is squared, not doubled" in moodle[2][5]
+
+
+def test_the_comments_for_moodle_say_why_points_are_missing(book, tmp_path):
+    write_exports(replace(book, unlisted=()), tmp_path)
+    words = {row[1]: row[5] for row in rows_of(tmp_path / "moodle.csv")[1:]}
+    assert words["Alice A."] == "double: 4 of 4. why: 0 of 2, nothing was handed in."
+    assert "double: 0 of 4, failed: numbers, large. why" in words["carl"]
+    assert "double: 0 of 4, it cannot be run: SyntaxError" in words["fay"]
+    assert "double: 0 of 4, nothing was handed in." in words["hal"]
+
+
+def test_the_class_page_names_whose_program_is_the_published_solution(book):
+    assert "The same as the published" not in render_class(book, [])
+    answer = Answer("double", "double.py", solution_text(DOUBLE) + "\n# mine\nprint(double(2))\n")
+    submission = replace(book.rows[0].submission, answers={"double": answer})
+    copied = replace(book.rows[0], submission=submission)
+    page = render_class(replace(book, rows=(copied, *book.rows[1:])), [])
+    assert "The same as the published solution of double: 1 (alice)." in page
 
 
 def test_what_waits_or_cannot_be_read_has_no_points_in_any_gradebook(book, tmp_path):

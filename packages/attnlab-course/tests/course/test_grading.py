@@ -18,8 +18,10 @@ from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading import classroom
 from attnlab_course.grading.classroom import GradeFolder, file_name, grade_class
 from attnlab_course.grading.gradebook import Course, make_gradebook, read_course
-from attnlab_course.grading.roster import match_students, read_students
+from attnlab_course.grading.pages import render_class
+from attnlab_course.grading.roster import likely_name, match_students, read_students
 from attnlab_course.grading.sheets import read_table
+from attnlab_course.grading.student_feedback import row_words
 from attnlab_course.grading.submissions import Submission, read_class
 from attnlab_course.sandbox.runner import load_names
 from tests.sampling import sampled
@@ -409,6 +411,50 @@ def test_a_name_that_is_nearly_on_the_list_is_suggested(hand_in, grade, room):
     book = grade(Course(exercises_in(room / "exercises"), students=LISTED))
     near = "(did you mean Max Doe?)"
     assert book.unlisted_words == (f"Max Do {near}", f"max doe homework two {near}", "zed")
+
+
+def test_a_name_with_other_accents_and_a_tail_and_a_first_name_alone_are_suggested():
+    students = ("Ferenc Kovacs", "Ivan Petrov", "Kim Lee", "Kim Wu")
+    assert likely_name("Ferenc Kovács_homework", students) == "Ferenc Kovacs"
+    assert likely_name("Ivan", students) == "Ivan Petrov"
+    assert likely_name("Kim", students) is None
+    assert likely_name("", students) is None
+
+
+def test_who_may_have_answered_in_what_is_not_assigned_waits_for_a_grade(hand_in, grade, room):
+    """In a file of another name, or in a submission of nearly their name."""
+    hand_in("Max Do", {"double.py": GOOD})
+    place = room / "submissions"
+    (place / "Jane Doe").mkdir()
+    (place / "Jane Doe" / "my answer.py").write_text(GOOD)
+    (place / "Jane Doe" / "pair.json").write_text(PAIR_RIGHT)
+    (place / "John Lee").mkdir()
+    (place / "John Lee" / "pair.json").write_text(PAIR_RIGHT)
+    (place / "John Lee" / "double.py").write_text(GOOD)
+    (place / "John Lee" / "helper.py").write_text("x = 1")
+    book = grade(Course(exercises_in(room / "exercises"), students=LISTED))
+    rows = {row.student: row for row in book.rows}
+    states = {name: book.state(row) for name, row in rows.items()}
+    assert states["Max Doe"] == states["Jane Doe"] == "waits"
+    assert (states["John Lee"], states["Lee John"]) == ("graded", "absent")
+    assert book.points(rows["Max Doe"]) is book.points(rows["Jane Doe"]) is None
+    assert "Max Do, which is not on the list, may be theirs" in " ".join(rows["Max Doe"].private)
+    assert row_words(book, rows["Jane Doe"]).startswith("2 of 6 points so far, as not all")
+
+
+def test_whose_time_is_not_known_is_told_where_there_is_a_deadline(hand_in, grade, room):
+    hand_in("alice", {"double.py": GOOD}, created="2026-12-01T18:00:00+00:00")
+    (room / "submissions" / "lovelacejane_LATE_12345_67890_double.py").write_text(GOOD)
+    (room / "submissions" / "doemax_12345_67890_double.py").write_text(GOOD)
+    course = Course(
+        exercises_in(room / "exercises"), deadline=datetime(2026, 12, 1, 18, tzinfo=UTC)
+    )
+    book = grade(course)
+    assert book.without_time == ("doemax_12345", "lovelacejane_LATE_12345")
+    assert [len(row.private) for row in book.rows] == [0, 0, 1]
+    assert book.rows[2].private[0].endswith("double.py: LATE by Canvas, and no points are lost")
+    assert "No time is known of 2 of 3 submissions" in render_class(book, [])
+    assert grade(Course(course.exercises)).without_time == ()
 
 
 def test_two_on_the_list_with_one_file_name_are_not_guessed_between():

@@ -19,10 +19,11 @@ points. What is in them is kept when they are written again.
 
 import datetime
 import math
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from attnlab_course.grading.sheets import Sheet
 from attnlab_course.grading.submissions import Answer, Submission
 from attnlab_course.submit import file_label
 
+_LATE = re.compile(r"_LATE_\d+_")  # in the name of a file that Canvas wrote
 _DAY = datetime.timedelta(days=1)
 _KEYS = ("title", "exercises", "deadline", "late_percent_per_day", "folder", "students", "points")
 
@@ -108,6 +110,7 @@ class Row:
         points: the sum, less what is lost by being late.
         facts: what the list of students says.
         private: notes for the instructor alone.
+        unread: files and submissions that may hold more answers of this student.
     """
 
     submission: Submission
@@ -117,6 +120,12 @@ class Row:
     points: float
     facts: Mapping[str, str]
     private: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def may_lack_answers(self) -> bool:
+        """Whether an exercise is missing that may be answered in what could not be assigned."""
+        return bool(self.unread) and any(grade.state == "missing" for grade in self.grades)
 
     @property
     def student(self) -> str:
@@ -161,14 +170,17 @@ class Gradebook:
         """Return `graded`; `waits`, where a person has to look; `refused`, `unlisted` or `absent`.
 
         A refused submission holds no answer that could be read. What waits or is refused has no
-        grade yet: gradebooks get none.
+        grade yet: gradebooks get none. Who may have answered in a file or submission that could
+        not be assigned waits, too.
         """
         if row.student in self.unlisted:
             return "unlisted"
+        if not row.submission.answers and row.student not in self.absent:
+            return "refused"
+        if row.may_lack_answers:
+            return "waits"
         if row.student in self.absent:
             return "absent"
-        if not row.submission.answers:
-            return "refused"
         return "waits" if any(grade.is_open for grade in row.grades) else "graded"
 
     def points(self, row: Row) -> float | None:
@@ -196,6 +208,13 @@ class Gradebook:
     def handed_in(self) -> int:
         """How many entries were handed in: those read and those refused."""
         return len(self.rows) - len(self.absent) + len(self.passed_over)
+
+    @property
+    def without_time(self) -> tuple[str, ...]:
+        """Whose time is not known, and counts as before the deadline; none without a deadline."""
+        rows = self.rows if self.course.deadline else ()
+        unknown = [row.student for row in rows if not _time_of(row.submission, row.facts)]
+        return tuple(student for student in unknown if student not in self.absent)
 
     @property
     def is_by_students_clock(self) -> bool:
@@ -335,9 +354,14 @@ def make_gradebook(
             result = results.get((student, name))
             grades.append(_grade(course, submission, name, result, (reviews, texts)))
         private = listing.notes(student)
+        meant = [name for name in listing.unlisted if likely_name(name, course.students) == student]
+        private += [
+            f"the submission {name}, which is not on the list, may be theirs" for name in meant
+        ]
         if submission.label and labels[submission.label] > 1:
             private.append(f"another submission has the label {submission.label}, too")
-        rows.append(_row(course, submission, grades, listing.facts(student), private))
+        row = _row(course, submission, grades, listing.facts(student), private)
+        rows.append(replace(row, unread=(*submission.passed_over, *meant)))
     reviews.write()
     texts.write()
     more = (listing.unlisted, absent, tuple(passed_over))
@@ -377,6 +401,9 @@ def _row(
     is_open = course.deadline is not None and not facts.get("submitted")
     if is_open and created and read_time(created) is None:
         private.append(f"its time {created!r} cannot be read, so it counts as in time")
+    if is_open and not days:
+        late_files = [entry for entry in submission.entries.values() if _LATE.search(entry)]
+        private += [f"{entry}: LATE by Canvas, and no points are lost" for entry in late_files[:1]]
     return Row(submission, tuple(grades), days, late, points, facts, tuple(private))
 
 
@@ -429,15 +456,17 @@ def _grade_text(course: Course, submission: Submission, exercise: str, texts: Sh
 
 def _days_late(course: Course, submission: Submission, facts: Mapping[str, str]) -> int:
     """Count the days begun after the deadline; a time that is not known is in time."""
-    text = facts.get("submitted") or submission.created
-    if course.deadline is None or not text:
-        return 0
-    time = read_time(text)
-    if time is None:
+    time = _time_of(submission, facts)
+    if course.deadline is None or time is None:
         return 0
     if time.tzinfo is None:
         time = time.replace(tzinfo=course.deadline.tzinfo)
     return max(0, math.ceil((time - course.deadline) / _DAY))
+
+
+def _time_of(submission: Submission, facts: Mapping[str, str]) -> datetime.datetime | None:
+    """Return when a submission was handed in, by the list or else by itself; None if unknown."""
+    return read_time(facts.get("submitted") or submission.created)
 
 
 def _private(course: Course, submission: Submission, grade: Grade) -> Iterator[str]:

@@ -20,7 +20,7 @@ from attnlab.display import harmless, plural
 from attnlab.draw.colors import color_css
 from attnlab_course.grading.exports import check_shares
 from attnlab_course.grading.gradebook import Gradebook, Row
-from attnlab_course.grading.similarity import Alike
+from attnlab_course.grading.similarity import Alike, is_solution
 from attnlab_course.grading.student_feedback import (
     check_words,
     grade_words,
@@ -74,6 +74,7 @@ def render_class(book: Gradebook, alike: Sequence[Alike]) -> str:
         rows=map(_class_row, book.rows),
         checks=check_shares(book),
         alike=alike,
+        copied=list(_copied(book)),
         texts=list(_texts(book)),
     )
 
@@ -95,6 +96,16 @@ def _class_row(row: Row) -> tuple[Row, list[str], list[str]]:
     if row.days_late:
         notes.append(f"days late: {row.days_late}")
     return row, cells, notes
+
+
+def _copied(book: Gradebook) -> Iterator[tuple[str, list[str]]]:
+    """Yield the exercises to which a student's program is the published solution, and whose."""
+    for name in book.exercises:
+        answers = [(row.student, row.submission.answers.get(name)) for row in book.rows]
+        exercise = book.course.exercises[name]
+        same = [student for student, each in answers if each and is_solution(each, exercise)]
+        if same:
+            yield name, same
 
 
 def _texts(book: Gradebook) -> Iterator[tuple[str, str, Sequence[str], str]]:

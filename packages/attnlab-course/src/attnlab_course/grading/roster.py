@@ -123,10 +123,16 @@ def match_students(
 
 
 def likely_name(student: str, students: Iterable[str]) -> str | None:
-    """Return the name on the list that one is spelled nearly like, or holds; None without any."""
-    names, folded = {_folded(name): name for name in students}, _folded(student)
-    within = [name for name in names if name in folded]
-    (near,) = difflib.get_close_matches(folded, names, 1, 0.8) or within[:1] or (None,)
+    """Return the one on the list who may be meant; None without any.
+
+    Accents aside, the name is spelled nearly like theirs, holds theirs, or is a part of theirs
+    alone, as a first name is.
+    """
+    names, bare = {_bare(name): name for name in students}, _bare(student)
+    within = [name for name in names if name and name in bare]
+    parts = [name for name in names if set(bare.split()) <= set(name.split())]
+    alone = parts if bare and len(parts) == 1 else []
+    (near,) = difflib.get_close_matches(bare, names, 1, 0.8) or within[:1] or alone or (None,)
     return None if near is None else names[near]
 
 

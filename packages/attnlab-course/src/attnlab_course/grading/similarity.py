@@ -7,6 +7,7 @@ starter, the solution or more than a fifth of the class has; programs that are e
 to end are listed all the same. A pair is a reason to look, no verdict.
 """
 
+import ast
 import contextlib
 import hashlib
 import io
@@ -17,9 +18,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from attnlab_course.cells import solution_text
+from attnlab_course.cells import parse_program, solution_text
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.grading.submissions import Submission
+from attnlab_course.grading.submissions import Answer, Submission
 
 _RUN = 12  # tokens of a fingerprint
 _WINDOW = 6  # neighboring fingerprints of which the smallest is kept
@@ -68,6 +69,21 @@ def find_alike(
             equal = _equal(name, words, prints, _forced(exercise))
             alike += [*pairs, *(pair for pair in equal if (pair.first, pair.second) not in known)]
     return sorted(alike, key=lambda pair: (-pair.shared / pair.of, pair.exercise, pair.first))
+
+
+def is_solution(answer: Answer, exercise: CourseExercise) -> bool:
+    """Whether a program defines all that the solution does, alike but for comments."""
+    if exercise.parts.kind != "code":
+        return False
+    published = _definitions(solution_text(exercise.source))
+    return bool(published) and published <= _definitions(answer.source)
+
+
+def _definitions(source: str) -> set[str]:
+    """Return the functions and classes of a program as text without comments."""
+    tree = parse_program(source) or ast.Module([], [])
+    kinds = ast.FunctionDef | ast.ClassDef
+    return {ast.unparse(node) for node in tree.body if isinstance(node, kinds)}
 
 
 def fingerprints(source: str) -> frozenset[int]:

@@ -10,7 +10,7 @@ import re
 from attnlab_course.exercise import Check, CourseExercise, Failure
 from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.gradebook import Grade, Gradebook, Row
-from attnlab_course.judge import OPEN, passed_words
+from attnlab_course.judge import OPEN, costs_points, passed_words
 from attnlab_course.sandbox.replies import PYTHON_ERRORS, TOO_LARGE
 
 _SENTENCES = {
@@ -79,6 +79,17 @@ def grade_words(grade: Grade) -> str:
     return passed_words(graded.checks.values())
 
 
+def _why_not_all(grade: Grade) -> str:
+    """Say why an exercise got less than all points: which checks failed, or why none passed."""
+    if grade.points == grade.of and not grade.is_open:
+        return ""
+    graded = grade.graded
+    if grade.state != "graded" or graded is None or graded.is_blank or not graded.checks:
+        return grade_words(grade)
+    failed = [name for name, failure in graded.checks.items() if costs_points(failure)]
+    return f"failed: {', '.join(failed)}" if failed else grade_words(grade)
+
+
 def points_words(grade: Grade) -> str:
     """Say the points of an exercise; those that wait for a person are a ?."""
     return f"{'?' if grade.is_open else format(grade.points, 'g')} of {grade.of:g}"
@@ -90,6 +101,8 @@ def total_words(book: Gradebook, row: Row) -> str:
     if book.state(row) == "refused":
         return f"? of {book.of:g} points, as nothing in it could be read"
     words = f"{row.points:g} of {book.of:g} points"
+    if row.may_lack_answers:
+        return f"{words} so far, as not all that was handed in could be assigned"
     return f"{words} so far, {waiting:g} held until a person has looked" if waiting else words
 
 
@@ -99,8 +112,8 @@ def row_words(book: Gradebook, row: Row) -> str:
     if book.points(row) is None:
         words.append(total_words(book, row))
     for grade in row.grades:
-        held = f", {grade_words(grade)}" if grade.is_open else ""
-        words.append(f"{grade.exercise}: {points_words(grade)}{held}")
+        why = _why_not_all(grade)
+        words.append(f"{grade.exercise}: {points_words(grade)}{why and f', {why}'}")
         if grade.graded is not None:
             words.append(mistake_words(book.course.exercises[grade.exercise], grade.graded))
     if row.late_percent:

@@ -82,6 +82,7 @@ class Submission:
         claims: for each exercise, the digests of the answers that passed by the student's log.
         entries: for each exercise, the file or folder among the submissions that answers it.
         given_up: the exercises whose solution was shown by the log before an answer passed.
+        passed_over: files in it whose names are not those of an exercise: they may be answers.
     """
 
     student: str
@@ -92,6 +93,7 @@ class Submission:
     claims: dict[str, set[str]] = field(default_factory=dict)
     entries: dict[str, str] = field(default_factory=dict)
     given_up: set[str] = field(default_factory=set)
+    passed_over: list[str] = field(default_factory=list)
 
     def tell(self, words: str) -> None:
         """Add a problem once, unless there are too many."""
@@ -233,6 +235,7 @@ def _joined(first: Submission | None, second: Submission) -> Submission:
             later.tell(f"{name} is answered twice: {kept_entry} counts, {entry} not, as {rule}")
         later.claims.setdefault(name, set()).update(earlier.claims.get(name, ()))
     later.given_up |= earlier.given_up
+    later.passed_over += earlier.passed_over
     for words in earlier.problems:
         later.tell(words)
     return replace(
@@ -356,6 +359,7 @@ class _Reader:
             self._read_record(file)
         elif path.name != "manifest.json":
             self.submission.tell(f"{file} was passed over: its name is not that of an exercise")
+            self.submission.passed_over.append(inert(file, MOST_NAME))
 
     def _read_notebook(self, file: str) -> None:
         """Take the exercises that a notebook names, or else those whose functions it defines."""
@@ -373,6 +377,7 @@ class _Reader:
             self._take(exercise, file)
         if not named:
             self.submission.tell(f"{file} answers no exercise: it defines none of their names")
+            self.submission.passed_over.append(inert(file, MOST_NAME))
 
     def _program_of_notebook(self, file: str, text: str) -> str:
         joined = join_cells(code_cells(text))
