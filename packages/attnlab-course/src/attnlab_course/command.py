@@ -8,7 +8,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from rich.text import Text
@@ -75,6 +75,7 @@ class Where:
 
 
 HERE = Where()
+Every = Annotated[Switch, Parameter(name="--all")]
 
 
 @course.command(name="list")
@@ -189,16 +190,17 @@ def hint(name: str, /, *, where: Where = HERE) -> int:
     name
         The exercise.
     """
-    from attnlab_course.feedback import mistake_lines
+    from attnlab_course.feedback import mistake_hint
 
     workspace, exercise = where.workspace(), where.exercise(name)
     hints, state = exercise.parts.hints, _state(workspace, name)
     if state.mistake:
-        lines = mistake_lines(exercise, state.mistake)
+        workspace.record("hint", exercise=name, mistake=state.mistake)
+        source = workspace.answer(exercise).source
+        lines = mistake_hint(exercise, state.mistake, source, state.hints)
         for line in lines:
             say(line)
-        workspace.record("hint", exercise=name, mistake=state.mistake)
-        if len(lines) > 1:
+        if lines:
             return 0
     seen = state.hints
     number = min(seen + 1, len(hints))
@@ -242,11 +244,13 @@ def solution(name: str, /, *, where: Where = HERE, give_up: Switch = False) -> i
 
 
 @course.command(name="progress")
-def show_progress(*, where: Where = HERE, as_json: AsJson = False) -> int:
-    """Show how far you are: each exercise, tries, hints, what to do next.
+def show_progress(*, where: Where = HERE, every: Every = False, as_json: AsJson = False) -> int:
+    """Show how far you are: the exercises that you began, tries, hints, what to do next.
 
     Parameters
     ----------
+    every
+        Show those that you did not begin, too.
     as_json
         Print it as JSON.
     """
@@ -263,13 +267,17 @@ def show_progress(*, where: Where = HERE, as_json: AsJson = False) -> int:
     if as_json:
         print_rows(columns, rows)
         return 0
-    _show_by_chapter(columns[1:], rows)
+    coming = names["not begun"][:1]
+    shown = [row for row in rows if every or row[2] != "not begun" or row[1] in coming]
+    _show_by_chapter(columns[1:], shown)
     say(f"{len(names['solved'])} of {len(rows)} solved")
     open_names = names["begun"] + names["started"]
     if open_names:
         say(f"next: attnlab course check {open_names[0]}", is_quiet=True)
-    elif names["not begun"]:
-        say(f"next: attnlab course start {names['not begun'][0]}", is_quiet=True)
+    elif coming:
+        say(f"next: attnlab course start {coming[0]}", is_quiet=True)
+    if len(shown) < len(rows):
+        say("all exercises: attnlab course progress --all", is_quiet=True)
     return 0
 
 

@@ -1,13 +1,15 @@
 """The lines of a check for the student: what passes, the smallest failing case, the mistake."""
 
 import ast
+import keyword
+import re
 import textwrap
 from collections.abc import Iterable
 from typing import Any
 
 from attnlab.display import plural
 from attnlab.errors import present
-from attnlab_course.cells import solution_text
+from attnlab_course.cells import parse_program, solution_text
 from attnlab_course.compare import show
 from attnlab_course.exercise import Case, CourseExercise, Given
 from attnlab_course.judge import CheckResult, Outcome, passed_words
@@ -65,17 +67,29 @@ def shown_failure(outcome: Outcome) -> CheckResult | None:
     return next(iter(failed), None)
 
 
-def mistake_lines(exercise: CourseExercise, name: str) -> list[str]:
-    """Return the hint of a known mistake: what it is, and the lines of a program that makes it."""
+def mistake_hint(exercise: CourseExercise, name: str, source: str, seen: int) -> list[str]:
+    """Return the hint of a known mistake; nothing where there is none.
+
+    It is the lines of a program that makes it, if an answer has their names; else the first
+    general hint that was not seen and speaks of what the mistake is named after.
+    """
     mistake = exercise.mistake(name)
     right = ast.unparse(ast.parse(solution_text(exercise.source))).splitlines()
     mistaken = ast.unparse(ast.parse(with_mistake(exercise, mistake))).splitlines()
-    wrong = [line for line in mistaken if line not in right]
-    lines = [f"→ {mistake.says}"]
-    if wrong and not mistake.also:  # else the lines may be of another spelling
-        lines.append("your answers are those of a program that reads:")
-        lines += _indented(textwrap.dedent("\n".join(map(str.rstrip, wrong))).splitlines())
-    return lines
+    wrong = "\n".join(line.rstrip() for line in mistaken if line not in right)
+    names = set(re.findall(r"\b[A-Za-z_]\w*", re.sub(r"'[^']*'", "", wrong)))
+    theirs = set(re.findall(r"'(\w+)'", ast.dump(parse_program(source) or ast.Module([], []))))
+    is_theirs = names <= {*theirs, *keyword.kwlist}
+    if wrong and is_theirs and not mistake.also:  # else the lines may be of another spelling
+        words = f"{mistake.says} Your answers are those of a program that reads:"
+        return [words, *_indented(textwrap.dedent(wrong).splitlines())]
+    shared = {hint: len(_stems(name) & _stems(hint)) for hint in exercise.parts.hints[seen:]}
+    hint = max(shared, key=shared.__getitem__, default="")
+    return [hint] if shared.get(hint) else []
+
+
+def _stems(words: str) -> set[str]:
+    return {word[:4] for word in re.findall("[a-z]{4,}", words.lower())}
 
 
 def call_lines(exercise: CourseExercise, case: Case) -> list[str]:

@@ -41,7 +41,7 @@ def test_a_hint_begins_with_the_mistake_that_the_last_check_found(capsys, tmp_pa
     answer.write_text(WRONG)
     run(capsys, "check")
     out = run(capsys, "hint", "attention")[1]
-    assert "→ " + find_exercise("attention").mistake("no scaling").says in out
+    assert out.startswith(find_exercise("attention").mistake("no scaling").says)
     assert "reads:\n    scores = query @ key.transpose(-2, -1)\n" in out
     assert "1 of " not in out
     assert "1 of " in run(capsys, "hint", "attention")[1]
@@ -59,7 +59,10 @@ def test_an_answer_sheet_that_is_not_filled_in_is_no_try(name, capsys, tmp_path)
     shown = json.loads(run(capsys, "progress", "--json")[1])
     (row,) = [row for row in shown if row["exercise"] == name]
     assert (row["state"], row["tries"]) == ("started", 0)
-    assert "By hand" in run(capsys, "progress")[1]
+    shown = run(capsys, "progress")[1]
+    assert name in shown
+    assert shown.count("not begun") == 1  # the next one
+    assert run(capsys, "progress", "--all")[1].count("not begun") == len(exercise_names()) - 1
     with (tmp_path / "course" / f"{name}.py").open("a") as file:
         file.write('\nanswer = "a start"\n')
     run(capsys, "check", name)
@@ -70,8 +73,8 @@ def test_an_answer_sheet_that_is_not_filled_in_is_no_try(name, capsys, tmp_path)
     assert (row["state"] == "started") == is_blank
 
 
-def test_a_hint_without_a_line_to_show_goes_on_with_the_ladder(capsys, tmp_path):
-    """The check has said the sentence of the mistake; its lines may be of another spelling."""
+def test_a_hint_without_a_line_to_show_is_the_one_on_the_subject(capsys, tmp_path):
+    """The check has said the mistake; its lines may be of another spelling."""
     run(capsys, "start", "softmax")
     answer = (
         "import torch\ndef softmax(x, dim=-1):\n    e = torch.exp(x)\n    return e / e.sum(dim)\n"
@@ -79,8 +82,10 @@ def test_a_hint_without_a_line_to_show_goes_on_with_the_ladder(capsys, tmp_path)
     (tmp_path / "course" / "softmax.py").write_text(answer)
     assert "`keepdim=True` is missing" in run(capsys, "check", "softmax")[1]
     out = run(capsys, "hint", "softmax")[1]
-    assert "→ `keepdim=True` is missing" in out
-    assert "1 of 4" in out
+    assert "is missing" not in out
+    assert "1 of 4" not in out
+    assert "Keep the axis (keepdim) each time" in out
+    assert "1 of 4" in run(capsys, "hint", "softmax")[1]
 
 
 def test_what_an_exercise_does_not_allow_is_told_at_the_check_and_when_it_is_handed_in(

@@ -7,7 +7,7 @@ import pytest
 from attnlab_course import exercise as exercise_module
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
-from attnlab_course.feedback import mistake_lines
+from attnlab_course.feedback import mistake_hint
 from attnlab_course.general_mistakes import general_mistakes
 from attnlab_course.judge import check_here
 
@@ -62,8 +62,6 @@ def test_a_step_term_axis_or_line_that_is_another_is_named(name, source, wanted)
     assert outcome.mistake is not None
     assert outcome.mistake.name == wanted
     assert find_exercise(name).mistake(wanted) == outcome.mistake
-    says = f"→ {outcome.mistake.says}"
-    assert mistake_lines(find_exercise(name), wanted)[0] == says
 
 
 def test_without_the_general_mistakes_these_programs_have_no_name(monkeypatch):
@@ -88,9 +86,21 @@ def test_an_answer_that_says_nothing_is_named_after_no_mistake():
 
 
 def test_the_hint_shows_no_line_of_another_spelling():
-    lines = mistake_lines(find_exercise("softmax"), "axis not kept")
-    assert len(lines) == 1
-    alone = mistake_lines(find_exercise("attention"), "* for /")
+    softmax, attention = find_exercise("softmax"), find_exercise("attention")
+    lines = mistake_hint(softmax, "axis not kept", solution_text(softmax.source), 0)
+    assert lines == [softmax.parts.hints[2]]
+    alone = mistake_hint(attention, "* for /", solution_text(attention.source), 0)
     assert (
         alone[-1].strip() == "scores = query @ key.transpose(-2, -1) * math.sqrt(query.shape[-1])"
     )
+
+
+def test_the_hint_shows_no_line_whose_names_an_answer_lacks_and_else_one_on_the_subject():
+    attention = find_exercise("attention")
+    source = solution_text(attention.source)
+    assert mistake_hint(attention, "no scaling", source, 0)[0].startswith("The scores are not div")
+    others = "# scores: query @ key\n" + source.replace("scores", "s")
+    assert mistake_hint(attention, "no scaling", others, 0) == []
+    hints = attention.parts.hints
+    assert mistake_hint(attention, "inverted mask", "", 0) == [hints[2]]
+    assert mistake_hint(attention, "inverted mask", "", 4) == []

@@ -198,6 +198,16 @@ def test_a_hint_is_first_about_the_mistake_that_was_found(opened: Any) -> None:
     assert page.get_by_role("button", name="A hint on this mistake").count() == 0
     check(page)
     assert page.locator(".mistake-hint pre").count() == 0
+    check(page, WRONG.replace("scores", "s"))  # no line with its names, and no hint on the subject
+    assert page.get_by_role("button", name="A hint on this mistake").count() == 0
+
+
+def test_nothing_leads_on_from_a_text_that_cannot_be_checked(opened: Any) -> None:
+    page = opened(exercise="reflect_attention")
+    told = check(page, "plain words")
+    assert "Your answer cannot be checked: " in told
+    assert "Next: " not in told
+    assert "Next: " in check(page, 'answer = "Words."')
 
 
 def test_the_solution_is_shown_and_noted_and_the_answers_are_handed_in(

@@ -98,7 +98,7 @@ export function makeCourse(_session, page) {
   async function ask() {
     const { exercise: name } = state;
     const { code } = answer;
-    page.say(COURSE_WORDS.checking);
+    page.say(COURSE_WORDS.checking(state.shown.seconds));
     check.disabled = true;
     const told = await tell("check", "/api/course/check", { exercise: name, code, page: COURSE_PAGE });
     check.disabled = false;
@@ -109,12 +109,12 @@ export function makeCourse(_session, page) {
     answer.mark(lineNamed(told));
     allExercises().find((each) => each.name === name).state = told.state;
     fillChoices();
-    Object.assign(state, { hasMistake: Boolean(told.mistake) });
+    Object.assign(state, { hasMistake: told.has_hint });
     labelHint();
     ofMistake.replaceChildren();
     offerSolution(told.state);
     const [verdict, ...rest] = verdictOfAnswer(told, state.shown);
-    const isDone = told.passed || state.shown.rubric.length > 0;
+    const isDone = !told.broken && !told.is_blank && (told.passed || state.shown.rubric.length > 0);
     const first = make("div", { class: "bar" }, verdict, ...(isDone ? [wayOn()] : []));
     feedback.replaceChildren(first, ...rest);
     first.scrollIntoView({ block: "nearest" });

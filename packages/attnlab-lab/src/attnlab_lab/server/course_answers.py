@@ -25,10 +25,10 @@ from attnlab_course.cells import (
     starter_program,
 )
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.feedback import call_lines, check_words, mistake_lines, shown_failure
+from attnlab_course.feedback import call_lines, check_words, mistake_hint, shown_failure
 from attnlab_course.grading.bans import ban_words
 from attnlab_course.judge import CheckResult, Outcome, passed_words
-from attnlab_course.sandbox.worker import Worker
+from attnlab_course.sandbox.worker import Limits, Worker
 from attnlab_course.submit import check_program, file_label, hand_in
 from attnlab_course.workspace import State, Workspace, draw_picture
 
@@ -67,7 +67,8 @@ def _open(folder: str, name: str) -> dict[str, object]:
         "picture": _picture(name),
         "code": _code(source),
         "hint": list(exercise.parts.hints[: state.hints]),
-        "has_mistake": bool(state.mistake),
+        "has_mistake": bool(_mistake_hint(workspace, exercise, state)),
+        "seconds": Limits.seconds,
         "all_hints": len(exercise.parts.hints),
         "rubric": list(exercise.parts.rubric),
         "file": str(workspace.folder / f"{name}.py"),
@@ -87,7 +88,9 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
     workspace.record_check(exercise, source, outcome)
     told = _told(exercise, outcome)
     told["banned"] = ban_words(exercise, code)
-    return {**told, "state": _state(workspace.states().get(name))}
+    state = workspace.states().get(name, State())
+    told["has_hint"] = bool(_mistake_hint(workspace, exercise, state))
+    return {**told, "state": _state(state)}
 
 
 def _hint(folder: str, name: str) -> dict[str, object]:
@@ -96,12 +99,19 @@ def _hint(folder: str, name: str) -> dict[str, object]:
     hints, state = exercise.parts.hints, workspace.states().get(name, State())
     if state.mistake:
         workspace.record("hint", exercise=name, mistake=state.mistake)
-        lines = mistake_lines(exercise, state.mistake)[1:]  # the check has said what it is
+        lines = _mistake_hint(workspace, exercise, state)
         if lines:
             return {"hint": list(hints[: state.hints]), "all_hints": len(hints), "mistake": lines}
     number = min(state.hints + 1, len(hints))
     workspace.record("hint", exercise=name, number=number)
     return {"hint": list(hints[:number]), "all_hints": len(hints)}
+
+
+def _mistake_hint(workspace: Workspace, exercise: CourseExercise, state: State) -> list[str]:
+    """Return the hint of the mistake that the last check found, if there is one."""
+    if not state.mistake or not workspace.files(exercise.name):
+        return []
+    return mistake_hint(exercise, state.mistake, workspace.answer(exercise).source, state.hints)
 
 
 def _solution(folder: str, name: str) -> dict[str, object]:
