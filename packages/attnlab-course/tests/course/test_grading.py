@@ -333,6 +333,9 @@ def test_a_list_of_students_with_a_time_that_is_none_or_a_student_twice_is_refus
     file.write_text("student\nalice\nalice\n")
     with pytest.raises(WrongUsage, match="'alice' is there twice"):
         read_students(file)
+    file.write_text("Name;id\nalice;1\n")
+    with pytest.raises(WrongUsage, match="as submissions are named; found: name, id"):
+        read_students(file)
 
 
 def test_a_submission_finds_its_student_by_file_by_sanitized_name_by_label_and_by_accents():

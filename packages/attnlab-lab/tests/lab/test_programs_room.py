@@ -350,6 +350,9 @@ def test_the_server_refuses_what_takes_too_long_or_too_much(monkeypatch: Any) ->
     status, told = asked("prove_program", **facts, longest=6)
     assert status == 409
     assert "values together" in told["error"]
+    mistyped = {**facts, "text": "x = agregate(tokens)"}
+    told = asked("program_steps", **mistyped)[1]["lines"][0]["error"]
+    assert "there is no function agregate; did you mean 'aggregate'?" in told
     attack = {**facts, "text": "x = __import__('os').system('true')"}
     assert "only these are called" in asked("program_steps", **attack)[1]["lines"][0]["error"]
     assert "only these are called" in asked("prove_program", **attack, longest=2)[1]["refused"]

@@ -137,7 +137,7 @@ def test_the_doctor_tells_how_far_torch_s_fast_path_is(run, monkeypatch):
     ("typed", "status", "told"),
     [
         ("look nowhere a", 3, "no run called nowhere"),
-        ("look nowhere.gguf a", 3, "no folder or file 'nowhere.gguf'"),
+        ("look nowhere.gguf a", 3, "there is no run, folder or file 'nowhere.gguf'"),
         ("look sortin cab", 3, "did you mean 'sorting'"),
         ("look bert-juge a", 3, "Did you mean bert-judge?"),
         ("look gpt2", 2, "type an input after the model"),

@@ -47,7 +47,10 @@ def read_students(path: Path) -> dict[str, Mapping[str, str]]:
         if name not in ROSTER:
             raise WrongUsage(f"{path}: no column {name!r} is known; {did_you_mean(name, ROSTER)}")
     if rows and "student" not in rows[0]:
-        raise WrongUsage(f"{path} needs a column 'student', as submissions are named.")
+        raise WrongUsage(
+            f"{path} needs a column 'student', as submissions are named; "
+            f"found: {', '.join(rows[0])}."
+        )
     students: dict[str, Mapping[str, str]] = {}
     for row in rows:
         student, submitted = row["student"], row.get("submitted", "")

@@ -156,6 +156,10 @@ def open_model(name: str, **opening: Any) -> "Pretrained":
         except CouldNotRun as error:
             if os.path.lexists(name):
                 raise
+            plain = "there is no folder or file"
+            if str(error).startswith(plain):
+                words = str(error).replace(plain, "there is no run, folder or file", 1)
+                raise CouldNotRun(words) from None
             why = f": {error}"
             if "/" not in name and not Path(name).suffix:
                 guess = similar(Path(name))

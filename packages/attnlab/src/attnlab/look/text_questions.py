@@ -397,7 +397,7 @@ def _check_length(model: Pretrained, steps: int, length: int) -> None:
     most = max_tokens(model.foreign)
     if most is not None and length > most:
         raise WrongUsage(
-            f"{steps} steps need {length:,} tokens; {model.name} reads at most {most:,}."
+            f"{steps} steps need {length:,} tokens; this model reads at most {most:,}."
         )
 
 

@@ -174,7 +174,7 @@ def _check_lengths(model: Any, lengths: Sequence[int], texts: Sequence[str]) -> 
     most = max_tokens(model.foreign)
     if most is not None and max(lengths) > most:
         raise WrongUsage(
-            f"the text has {max(lengths):,} tokens, and {model.name} reads at most {most:,}, "
+            f"the text has {max(lengths):,} tokens, and this model reads at most {most:,}, "
             "special ones included; shorten it."
         )
 

@@ -247,6 +247,9 @@ class _Reader:
     def _call(self, node: ast.Call) -> Given:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in _FUNCTIONS:
+            if name:
+                hint = did_you_mean(name, _FUNCTIONS)
+                raise self._refuse(f"there is no function {name[:40]}; {hint}.")
             raise self._refuse(f"only these are called: {', '.join(_FUNCTIONS)}.")
         function = _FUNCTIONS[name]
         options = {}
