@@ -5,9 +5,14 @@ import math
 import pytest
 import torch
 
+from attnlab.edits import ZeroHead
+from attnlab.edits.application import edit
+from attnlab.edits.effects import ablate, effect
 from attnlab.edits.effects.metrics import IGNORED, Metric, prepare_metric
 from attnlab.errors import WrongUsage
+from attnlab.experiments.model_loader import load_pretrained
 from attnlab.look.inputs import Call
+from tests.pretrained.speaking import saved
 
 LOGITS = torch.log(
     torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.2, 0.7]], [[0.2, 0.2, 0.6], [0.8, 0.1, 0.1]]])
@@ -131,3 +136,25 @@ def test_what_could_not_be_said_before_adds_nothing_to_a_divergence():
     wanted = (both.exp() * (both - now[0].double().log_softmax(-1)[[0, 2]])).sum()
     assert measured("kl", now, was, target=torch.tensor([0])) == [pytest.approx(float(wanted))]
     assert measured("kl", was, was, target=torch.tensor([0])) == [0.0]
+
+
+def test_a_model_that_gives_vectors_is_measured_by_their_cosine(tmp_path):
+    pytest.importorskip("transformers")
+    model = load_pretrained(saved("bert", tmp_path))
+    text, cut = "the cat sat on the mat", ZeroHead(layer=0, head=1)
+    effects = ablate(model, text)
+    assert str(effects).startswith(
+        "1 less the cosine of the vectors to what they were, 1 input: 0;"
+    )
+    inputs = model.inputs(text)
+    with torch.no_grad():
+        plain = model(**inputs)
+        with edit(model, cut):
+            moved = model(**inputs)
+    distance = (1 - torch.cosine_similarity(plain.double(), moved.double(), dim=-1)).mean()
+    assert float(effects.table()[0, 1]) == pytest.approx(float(distance), abs=1e-9)
+    told = effect(model, text, cut)
+    assert told.to_mapping()["mean_cosine_distance"] == pytest.approx(float(distance), abs=1e-9)
+    assert "tokens change" not in str(told)
+    with pytest.raises(WrongUsage, match="gives vectors, no logits"):
+        ablate(model, text, target="cat")

@@ -22,7 +22,14 @@ from attnlab.edits.application import check_edits, edit
 from attnlab.edits.certificate import Certificate
 from attnlab.edits.edit import Edit
 from attnlab.edits.effects.baseline import check_plain
-from attnlab.edits.effects.metrics import Metric, divergence, prepare_metric, widened
+from attnlab.edits.effects.metrics import (
+    Metric,
+    cosine_distance,
+    divergence,
+    gives_vectors,
+    prepare_metric,
+    widened,
+)
 from attnlab.edits.effects.sweep import Script
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
@@ -65,7 +72,7 @@ class Effect:
     classes) or other vectors of the model; of a generation those of its first pass · loss: mean
     cross-entropy of each row's target, nats, None without one · tokens: the generated ones after
     the prompt, None without a generation · recordings: of `sites` · real: (row, length), False at
-    padding, which the figures leave out.
+    padding, which the figures leave out · are_vectors: the output is vectors and no logits.
     """
 
     edits: tuple[str, ...]
@@ -77,6 +84,7 @@ class Effect:
     prompt_length: int = 0
     vocabulary: Vocabulary | None = None
     real: Tensor | None = None
+    are_vectors: bool = False
 
     @property
     def probabilities(self) -> Both[Tensor]:
@@ -130,12 +138,14 @@ class Effect:
         counted = torch.ones_like(is_changed)
         if self.real is not None and self.real.shape == counted.shape:
             counted = self.real.to(counted.device)
+        distances = cosine_distance(self.logits.before, self.logits.after)
         mapping: dict[str, object] = {
             "edits": list(self.edits),
             "largest_logit_change": float(self.logits.difference[counted].abs().max()),
             "mean_divergence": float(self.divergence[counted].mean()),
             "choices": int(counted.sum()),
             "choices_changed": int(is_changed[counted].sum()),
+            "mean_cosine_distance": float(distances[counted].mean()) if self.are_vectors else None,
             "loss": _listed(self.loss),
             "tokens": _listed(self.tokens),
             "diverged_at": self.diverged_at,
@@ -148,13 +158,17 @@ class Effect:
         if self.loss is not None:
             before, after = float(self.loss.before.mean()), float(self.loss.after.mean())
             lines.append(f"loss {before:.4f} -> {after:.4f} ({after - before:+.4f}) nats")
-        lines.append(
-            f"{mapping['choices_changed']} of {mapping['choices']} likeliest tokens change"
-        )
-        lines.append(
-            f"divergence {mapping['mean_divergence']:.4g} nats, largest change of a logit "
-            f"{mapping['largest_logit_change']:.4g}"
-        )
+        if self.are_vectors:
+            lines.append(
+                f"1 less the cosine of the vectors to what they were: "
+                f"{mapping['mean_cosine_distance']:.4g}, mean of {mapping['choices']} tokens"
+            )
+        else:
+            lines += [
+                f"{mapping['choices_changed']} of {mapping['choices']} likeliest tokens change",
+                f"divergence {mapping['mean_divergence']:.4g} nats, largest change of a logit "
+                f"{mapping['largest_logit_change']:.4g}",
+            ]
         if self.diverged_at is not None:
             steps = [step for step in self.diverged_at if step is not None]
             line = f"{len(steps)} of {len(self.diverged_at)} generated answers change"
@@ -230,7 +244,7 @@ def effect(
         loss = logits.map(lambda tensor: metric(tensor, logits.before)[0])
     prompt_length = call.arguments[-1].shape[1] if num_tokens else 0
     names = tuple(map(repr, edits))
-    texts = (prompt_length, vocabulary, call.real)
+    texts = (prompt_length, vocabulary, call.real, gives_vectors(model))
     return Effect(names, certificate, logits, loss, tokens, recordings, *texts)
 
 

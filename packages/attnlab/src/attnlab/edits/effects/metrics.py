@@ -23,6 +23,7 @@ from attnlab.edits.targets import described
 from attnlab.errors import WrongUsage, present, require_known
 from attnlab.look.inputs import places_of
 from attnlab.look.target_ids import Target, answer_name, answer_words, target_ids
+from attnlab.pretrained.model import Pretrained
 from attnlab.shapes import shape_text
 
 MetricKind = Literal["logit", "probability", "loss", "accuracy", "logit_difference", "kl", "cosine"]
@@ -44,7 +45,8 @@ class Metric:
         measure: a name, or a function from the logits (row, …) to one number for each row.
         target: the right token's text or id, for all inputs at their `position`; a list of these or
             ids (row,), one for each input; ids (row, length), -100 where a position does not count;
-            None for the model's own answer there (loss and accuracy need a target).
+            None for the model's own answer there (loss and accuracy need a target), and for all
+            positions with a cosine.
         others: for a difference, the same for the other token; None for the likeliest other one
             (where a clean and a corrupted run are compared, to the corrupted one).
         position: the one that counts where a target is one for each input: an integer, or (row,) of
@@ -61,8 +63,15 @@ class Metric:
     def of(
         cls, metric: "MetricLike", target: Target, model: nn.Module, inputs: object = None
     ) -> "Metric":
-        """Build a metric from a name with a target, its tokens as ids of this model."""
+        """Build a metric from a name with a target, its tokens as ids of this model.
+
+        A model without logits is measured by the cosine of its vectors where nothing else is asked.
+        """
         if not isinstance(metric, Metric):
+            if metric == "logit" and gives_vectors(model):
+                if target is not None:
+                    raise WrongUsage("this model gives vectors, no logits: leave target= out.")
+                metric = "cosine"
             metric = cls(metric, target)
         elif target is not None:
             raise WrongUsage("target= was given twice; put it into the Metric alone.")
@@ -164,7 +173,9 @@ def measured_words(name: str, answers: Sequence[tuple[str, str]], position: obje
 
     position: of the answers; None where logits have no positions.
     """
-    words = name.replace("_", " ")
+    words = "1 less the cosine of the vectors to what they were"
+    if name != "cosine":
+        words = name.replace("_", " ")
     if not answers:
         return words
     if name in _WHOLE:
@@ -187,6 +198,13 @@ def _values(name: str, logits: Tensor, labels: Tensor) -> Tensor:
 
 def _of(logits: Tensor, ids: Tensor) -> Tensor:
     return logits.gather(-1, ids.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+
+
+def gives_vectors(model: nn.Module) -> bool:
+    """Does a pretrained model give the vectors of its last layer, and no logits?"""
+    if not isinstance(model, Pretrained) or not hasattr(model.foreign, "config"):
+        return False
+    return "logits" not in model.sites
 
 
 def next_tokens(tokens: Tensor) -> Tensor:
@@ -246,6 +264,10 @@ def _labels(metric: Metric, whole: Tensor, real: Tensor | None) -> Tensor:
         labels = _spread("target", metric.target, whole, metric.position, real)
     elif metric.measure in _NEED_LABELS:
         raise WrongUsage(f"{metric.measure} needs target=, such as next_tokens(tokens); got none.")
+    elif metric.measure == "cosine":
+        labels = whole.new_zeros(whole.shape[:2], dtype=torch.int64)
+        if real is not None and real.shape == labels.shape:
+            labels = labels.masked_fill(~real.to(labels.device), IGNORED)
     else:
         labels = whole.argmax(-1).masked_fill(~_at(metric.position, whole, real), IGNORED)
     if not bool((labels != IGNORED).any(1).all()):
@@ -294,7 +316,8 @@ def widened(logits: Tensor) -> Tensor:
 
 def cosine_distance(was: Tensor, vectors: Tensor) -> Tensor:
     """Return 1 less the cosine of vectors to what they were: (…, width) -> (…,)."""
-    return 1.0 - torch.nn.functional.cosine_similarity(was.double(), vectors.double(), dim=-1)
+    cosine = torch.nn.functional.cosine_similarity(was.double(), vectors.double(), dim=-1)
+    return (1.0 - cosine).round(decimals=12).abs()  # 0 for equal vectors, whatever the rounding
 
 
 def divergence(was: Tensor, logits: Tensor) -> Tensor:

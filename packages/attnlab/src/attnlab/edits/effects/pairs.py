@@ -55,10 +55,11 @@ class PairGroup:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs in groups of one shape each, and those that are refused."""
+    """Pairs in groups of one shape each, those that are refused, and the texts of all."""
 
     groups: Sequence[PairGroup]
     refused: Sequence[Refusal] = ()
+    texts: Sequence[tuple[str, str]] = ()
 
     @property
     def lengths(self) -> str:
@@ -129,7 +130,8 @@ def _text_pairs(
         if len(clean) == 1:
             raise WrongUsage(refused[0].why)
         raise WrongUsage(f"none of {len(clean)} pairs can be patched; the first: {refused[0].why}")
-    return Pairs([_joined(pairs) for pairs in groups.values()], refused)
+    all_texts = list(zip(clean, corrupted, strict=True))
+    return Pairs([_joined(pairs) for pairs in groups.values()], refused, all_texts)
 
 
 def _read_pair(

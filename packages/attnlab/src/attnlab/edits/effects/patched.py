@@ -69,7 +69,8 @@ class Patched:
     tokens where clean and corrupted differ · answers: of each row the answer, and the token that
     is subtracted, or "" · chances: the answer's probability in both runs · refused: the pairs that
     were not patched · note: what the texts did not allow · estimate: by which the effects are
-    estimated, None where they were measured.
+    estimated, None where they were measured · texts: the pairs, if they are texts, refused ones
+    too · model: its name, if it has one.
     """
 
     places: tuple[Any, ...]
@@ -83,6 +84,8 @@ class Patched:
     refused: Sequence[Refusal] = ()
     note: str = ""
     estimate: Estimate | None = None
+    texts: Sequence[tuple[str, str]] = ()
+    model: str = ""
 
     @property
     def shares(self) -> Tensor:
@@ -175,6 +178,8 @@ class Patched:
     def to_mapping(self) -> dict[str, Any]:
         """Return all as plain values, for JSON."""
         return {
+            "model": self.model,
+            "texts": list(map(list, self.texts)),
             "metric": self.metric,
             "measured": self.measured,
             "direction": self.direction,
@@ -220,7 +225,10 @@ class Patched:
 
     def _card(self) -> Card:
         count = len(self.ends.clean)
-        facts = [("measured", self.measured)]
+        facts = [("model", self.model)] * bool(self.model)
+        if len(self.texts) == 1:
+            facts += zip(("clean text", "corrupted text"), self.texts[0], strict=True)
+        facts.append(("measured", self.measured))
         for name in ("clean", "corrupted"):
             words = f"{float(getattr(self.ends, name).mean()):.5g}"
             if self.chances is not None:

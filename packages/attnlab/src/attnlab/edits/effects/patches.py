@@ -241,6 +241,8 @@ def patch_pairs(
         [answers[row] for row in order.tolist()] if answers else [],
         _joined(chances).rows(order) if chances else None,
         pairs.refused,
+        texts=pairs.texts,
+        model=getattr(model, "name", ""),
     )
 
 
