@@ -13,7 +13,9 @@ PAGE = ROOT / "docs" / "compare.md"
 ANSWERS = ("yes", "partly", "no")
 OURS = "attnlab"
 INTRODUCTION = """\
-# Beside other libraries
+# Compared with other libraries
+
+<!-- search: compare, comparison, alternatives, better than transformerlens, versus, vs -->
 
 What each can do out of the box. Where a peer is ahead, the table says so. Each answer of ours leads
 to what shows it. The peers' answers are ours too, from running and reading them; tell us where one

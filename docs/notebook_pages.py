@@ -86,7 +86,7 @@ def _printed_once(outputs: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _first_source(name: str, place: str) -> str:
     lines = [
-        "# attnlab, where it is not installed yet",
+        "# attnlab, where it is not installed (before its first release: from the repository)",
         "import importlib.util",
         "",
         'if importlib.util.find_spec("attnlab") is None:',

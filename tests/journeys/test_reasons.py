@@ -91,8 +91,7 @@ print(float(attnlab.patch_all(model, {CLEAN!r}, {CORRUPTED!r}).effects.abs().max
         f'clean,corrupted\n"{CLEAN}","{CORRUPTED}"\n"the cat sat","the dog sat"\n"{CLEAN}","Mary"\n'
     )
     pairs = at_home.run("attnlab patch model --pairs pairs.csv").out
-    assert "2 pairs" in pairs
-    assert "1 pair" in pairs  # refused
+    assert "2 pairs patched, 1 refused" in pairs
     assert "pair 3" in pairs
 
 
