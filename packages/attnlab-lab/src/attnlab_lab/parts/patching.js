@@ -1,6 +1,6 @@
 // Activation patching: a clean and a corrupted text, and a map of what each place brings back.
 
-import { make, quote, wordNumber, wordTrimmed } from "attnlab/draw/report/elements.js";
+import { make, wordNumber, wordTrimmed } from "attnlab/draw/report/elements.js";
 import { axisName } from "attnlab/draw/map/layout.js";
 import { makeRamp, makeScale } from "attnlab/draw/map/shades.js";
 import { PATCH_WORDS } from "../words_models.js";

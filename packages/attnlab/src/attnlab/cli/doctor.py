@@ -48,7 +48,8 @@ def doctor(
         return examine_model(model, ends_in, as_json=as_json)
     if ends_in is not None:
         raise WrongUsage("--ends-in is for a model; name one.")
-    note("checking packages, the compiler and the speed of this processor: some seconds")
+    if not as_json:
+        note("checking packages, the compiler and the speed of this processor: some seconds")
     findings = examine()
     if as_json:
         print_json([finding._asdict() for finding in findings])
