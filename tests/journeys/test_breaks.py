@@ -39,7 +39,7 @@ a list is taken for a label
 rows without a text are lost in silence
     attnlab/look/corpus/text_files.py _rows = lambda texts, lines: (row for row in real(texts,
     lines) if row.text is not None)
-    data::a_head_is
+    data::a_head_is reasons::a_census_in
 a missing text is taken for one
     attnlab/tasks/texts.py _is_missing = lambda value: False
     data::a_classifier_learns
@@ -118,9 +118,21 @@ the first guess of everybody records nothing
     model)[0], None)
     python::the_first_guesses python::the_model_of
 shares of patches are upside down
-    attnlab/edits/effects/patches.py Recovery.share = lambda self, values: 1 - real(self,
+    attnlab/edits/effects/patched.py Recovery.share = lambda self, values: 1 - real(self,
     values)
     lab::the_picture_of
+pairs that do not fit are lost in silence
+    attnlab/edits/effects/pairs.py _text_pairs = lambda *args: Pairs(real(*args).groups, (),
+    real(*args).texts)
+    reasons::patching_finds
+queries and keys are of other places
+    attnlab/look/head_scores.py HeadScores._vector = lambda self, call, name, position:
+    real(self, call, name, 0)
+    reasons::why_a_head
+calls of another library are not answered
+    attnlab/pretrained/model.py Pretrained.__getattr__ = lambda self, name:
+    nn.Module.__getattr__(self, name)
+    reasons::calls_of_another
 figures wait for a magic
     attnlab/draw/pictures/notebook_figure.py show_below_cell = lambda figure: None
     notebooks::a_figure_is

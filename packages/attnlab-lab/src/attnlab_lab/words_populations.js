@@ -58,7 +58,7 @@ export const SEED_WORDS = {
     const others = `${Math.round(100 * percentile)} % of the others are no further away`;
     return `Its heads are ${wordNumber(distance)} from those of seed ${typical}, the most typical one; ${others}.`;
   },
-  losses: (unit) => `${unit[0].toUpperCase()}${unit.slice(1)}`,
+  losses: "Loss (nats)",
   lossesLabel: (name, all, last) =>
     `The loss of seed ${name} over the steps, ${last}, among those of ${count(all, "seed")}.`,
   lastLoss: (loss, step) => `${wordNumber(loss)} at step ${wordNumber(step)}`,

@@ -195,7 +195,7 @@ def test_an_edit_of_the_stream_is_an_error():
     ("given", "words"),
     [
         ({"head": "1"}, "names one head"),
-        ({"head": "4.0"}, "no head 4.0; the layers with heads are 0, 1"),
+        ({"head": "4.0"}, "no head 4.0; the layers with heads are 0 to 1"),
         ({"head": (0, 0)}, "a name such as"),
         ({"key": 6}, "from -6 to 5"),
         ({"key": "9"}, "no token is '9'"),

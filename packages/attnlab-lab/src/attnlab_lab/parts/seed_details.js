@@ -91,7 +91,7 @@ function makeLosses() {
   let drawn = null;
   return {
     root: make("div", {}, ...nodes),
-    show({ steps, losses, members, problem }, { index, name, loss }) {
+    show({ steps, losses, members }, { index, name, loss }) {
       box.hidden = steps.length < 2;
       const lossAt = (member, k) => losses[member * steps.length + k];
       const last = steps.findLastIndex((_, k) => Number.isFinite(lossAt(index, k)));
@@ -103,7 +103,7 @@ function makeLosses() {
       if (drawn !== losses) all.setAttribute("d", members.map((member) => lineOf(member.index)).join(""));
       drawn = losses;
       own.setAttribute("d", lineOf(index));
-      title.textContent = SEED_WORDS.losses(problem.loss);
+      title.textContent = SEED_WORDS.losses;
       value.textContent = last < 0 ? "" : SEED_WORDS.lastLoss(loss, steps[last]);
       svg.setAttribute("aria-label", SEED_WORDS.lossesLabel(name, members.length, value.textContent));
     },
