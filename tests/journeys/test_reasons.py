@@ -78,8 +78,10 @@ def test_patching_finds_the_place_that_differs_and_an_estimate_says_that_it_is_o
     told = at_home.run(f"{command} --out patched").out
     assert "position 8 '␣Mary/␣John'" in told
     page = visit(at_home.here / "patched" / "page.html")
-    assert "logit of" in page.inner_text("body")
+    words = page.inner_text("body")
+    assert all(part in words for part in ("logit of", CLEAN, CORRUPTED))
     patched = json.loads((at_home.here / "patched" / "patches.json").read_text())
+    assert patched["texts"] == [[CLEAN, CORRUPTED]]
     printed = at_home.python(f"""
 import attnlab
 model = attnlab.load("model")

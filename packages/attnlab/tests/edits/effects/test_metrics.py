@@ -158,3 +158,13 @@ def test_a_model_that_gives_vectors_is_measured_by_their_cosine(tmp_path):
     assert "tokens change" not in str(told)
     with pytest.raises(WrongUsage, match="gives vectors, no logits"):
         ablate(model, text, target="cat")
+
+
+def test_a_cosine_is_of_all_positions_but_padding():
+    real = torch.tensor([[True, True], [True, False]])
+    moved = LOGITS.clone()
+    moved[0, 0, 0] += 1.0
+    moved[1, 1, 0] += 5.0  # padding
+    found = prepare_metric(Metric("cosine"), LOGITS, real)(moved, LOGITS)[0]
+    distance = 1 - torch.cosine_similarity(moved[0, 0].double(), LOGITS[0, 0].double(), dim=0)
+    assert found.tolist() == pytest.approx([float(distance) / 2, 0.0], abs=1e-9)
