@@ -278,6 +278,23 @@ def test_a_long_sentence_is_folded_at_the_prompt_and_not_cut():
     assert all(line.startswith("      ") for line in text.splitlines()[2:])
 
 
+def test_a_model_shows_its_sizes_and_not_every_module():
+    text = repr(model())
+    assert text.splitlines()[0] == "Decoder"
+    assert re.search(r"layers +4\n +heads +12 in a layer\n +width +24\n", text)
+    assert re.search(r"parameters +[\d,]+, float32", text)
+    assert "Block" in repr(model().layers)  # torch's tree is where the card says it is
+    pytest.importorskip("transformers")
+    from tests.pretrained.families import FAMILIES
+
+    foreign = attnlab.load(FAMILIES["llama"].build())
+    text = repr(foreign)
+    assert len(text.splitlines()) <= 16
+    assert re.search(r"class +Llama\w+, of the family llama\n", text)
+    assert re.search(r"all modules +model\.foreign", text)
+    assert "LlamaDecoderLayer" in repr(foreign.foreign)
+
+
 def test_every_result_has_an_example_here():
     assert results() - SMALL <= set(EXAMPLES), (
         "a new kind of result: decorate it with @displayed and add an example"

@@ -71,6 +71,16 @@ def test_the_check_of_habits_finds_a_mean_over_the_wrong_queries(monkeypatch, ru
         test_what_a_head_mostly_does_is_the_mean_of_its_weights(run)
 
 
+def test_a_long_input_says_what_is_going_on_and_how_to_summarize_it(run, monkeypatch):
+    _, short, quiet = run("look gpt2", TEXT)
+    monkeypatch.setattr(look, "_LONG", 5)
+    _, out, err = run("look gpt2", TEXT)
+    assert out == short
+    assert "tokens: every weight of every head is computed" in err
+    assert "attnlab look gpt2 --document FILE --out DIR" in err
+    assert "every weight" not in quiet
+
+
 def test_edit_and_trace_answer_as_the_library_does(run):
     cut = ["--cut-edge", "the-Mary", "--zero-head", "1.1"]
     status, out, _ = run("edit gpt2", TEXT, *cut, "--steps", "3", "--target", "store", "--json")

@@ -70,6 +70,21 @@ def test_another_choice_changes_note_and_maps(open_page):
     assert page.locator("figure.map").count() == 1
 
 
+def test_one_map_of_many_rows_has_wide_cells_with_numbers(open_page):
+    tall = {
+        "rows": [[0.5] * 12] * 24,
+        "row_labels": [str(row) for row in range(24)],
+        "column_labels": [str(column) for column in range(12)],
+    }
+    page = open_maps(open_page, tall, width=1200)
+    assert len([cell for cell in numbers(page) if cell["text"]]) == 24 * 12
+    told = page.locator("canvas.heatmap").evaluate("canvas => ({...canvas.dataset})")
+    assert float(told["cellWidth"]) > 1.5 * float(told["cellHeight"])
+    beside = open_maps(open_page, tall, tall, tall, width=1200)
+    boxes = [box.bounding_box()["y"] for box in beside.locator("figure.map").all()]
+    assert boxes[0] == boxes[1]  # several stay side by side
+
+
 def test_cells_are_read_by_keyboard_with_one_stop_of_the_tab_key(open_page):
     page = open_page(make_kinds_document())
     page.get_by_role("button", name="Next choice").focus()

@@ -10,6 +10,7 @@ from attnlab.look.readout import HeadPieces, HeldNorm
 from attnlab.pretrained.attach import attach
 from tests.look.test_circuits import small
 from tests.pretrained.families import FAMILIES
+from tests.pretrained.speaking import made
 
 TOKENS = torch.tensor([[1, 4, 2, 7, 5, 3]])
 _LENS = ("gpt2", "llama", "gemma2", "olmo2", "qwen3", "gpt_oss", "t5", "bart")
@@ -40,6 +41,16 @@ def test_each_key_adds_its_weight_times_its_value_through_the_output(config):
     assert float(sources.logits.sum()) == pytest.approx(share, abs=1e-5)
     assert sources.keys == list("142753")
     assert sources.query == (4, "5")
+
+
+def test_a_logit_is_called_by_the_token_that_was_taken_for_it():
+    foreign, tokenizer = made("gpt2")
+    model = attach(foreign, tokenizer=tokenizer)
+    sources = attnlab.why(model, "John and Mary went to the", head="1.0", target="store")
+    assert sources.target == "␣store"  # a word after a blank, as the text goes on
+    assert "logit of '␣store' " in str(sources)
+    number = int(model.inputs(" store")["input_ids"][0, 0])
+    assert attnlab.why(model, "John and Mary", head="1.0", target=number).target == "␣store"
 
 
 @pytest.mark.parametrize("name", [*_LENS, *_BODIES])

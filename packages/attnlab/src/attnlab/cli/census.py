@@ -224,6 +224,7 @@ def _show(result: "Census", out: Path | None, *, as_json: bool) -> int:
     say(", ".join(f"{name} {count:,}" for name, count in result.counts.items() if count))
     if result.missing:
         say(f"blocks of 256 rows that no share read: {', '.join(map(str, result.missing))}")
+    say(result.kinds_text())
     _show_heads(result, rows)
     if len(rows) > _MAX_HEADS and out is None:
         say(f"{len(rows) - _MAX_HEADS} more heads: --out writes a page of all, --json prints them")

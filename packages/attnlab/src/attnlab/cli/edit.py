@@ -11,7 +11,7 @@ from attnlab.cli.answers import show_fork
 from attnlab.cli.edit_syntax import read_edits
 from attnlab.cli.options import NO_OPTIONS, AsJson, PretrainedOptions, Strings
 from attnlab.cli.output_folder import check_new_folder, save_fork, show_page
-from attnlab.cli.prompts import ask
+from attnlab.cli.prompts import ask, page_title
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def edit(
     _check_names(question, wanted)
     result = fork(question, *wanted, step=from_step)
     if out is not None:
-        save_fork(question, result, wanted, out, title=f"{Path(run).name}: {' '.join(words)}")
+        title = page_title(run, question.model, words)
+        save_fork(question, result, wanted, out, title=title)
     if as_json:
         edits_json = [change.to_json() for change in wanted]
         terminal.print_json({"edits": edits_json, **result.to_mapping()})

@@ -16,15 +16,18 @@ from attnlab.cli.options import (
     Strings,
 )
 from attnlab.cli.output_folder import check_new_folder, save_recording, show_page
-from attnlab.cli.prompts import ask, head_numbers
+from attnlab.cli.progress import counting
+from attnlab.cli.prompts import ask, head_numbers, page_title
 from attnlab.cli.site_facts import ValueFacts, WeightFacts, site_facts
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, typed
 
 if TYPE_CHECKING:
     from attnlab.look import Recording
+    from attnlab.look.questions import Question
 
 _MAX_HEADS = 16  # shown one by one; more are shown in one table
 _MAX_WEIGHTS = 1_000_000  # that --json writes out as rows
+_LONG = 1_000  # tokens whose reading is worth a word on the way
 
 
 def look(
@@ -71,23 +74,25 @@ def look(
     question = ask(run, words, model_options)
     chosen = head_numbers(question.model, head)
     sites = list(chosen) or site or ["*weights"]
-    recording = recorded(question, sites)
+    length = _announced(question, run)
+    with counting(f"{length:,} tokens", is_quiet=length < _LONG) as tell:
+        recording = recorded(question, sites)
+        num_heads, num_weights = _sizes(recording, chosen)
+        is_overview = num_heads > _MAX_HEADS and not (site or head)
+        has_rows = num_weights <= _MAX_WEIGHTS if as_json else not is_overview
+        facts = site_facts(recording, chosen, has_rows=has_rows, progress=tell)
     if out is not None:
         opens = next(((name, heads[0]) for name, heads in chosen.items()), None)
-        title = f"{Path(run).name}: {' '.join(words)}"
-        save_recording(recording, out, title=title, opens=opens)
+        title = page_title(run, question.model, words)
+        save_recording(recording, out, title=title, opens=opens or "telling")
     if not recording:
         raise WrongUsage(
             f"nothing was recorded at {' or '.join(sites)}; a mask exists only where something is "
             "masked."
         )
-    num_heads, num_weights = _sizes(recording, chosen)
     if as_json:
-        facts = site_facts(recording, chosen, has_rows=num_weights <= _MAX_WEIGHTS)
         terminal.print_json({name: value.to_mapping() for name, value in facts.items()})
         return 0
-    is_overview = num_heads > _MAX_HEADS and not (site or head)
-    facts = site_facts(recording, chosen, has_rows=not is_overview)
     _show(run, facts, getattr(question, "note", ""), is_overview=is_overview)
     show_page(out)
     return 0
@@ -105,6 +110,17 @@ def _check_options(site: list[str] | None, head: list[str] | None) -> None:
         )
     for text in head or ():
         read_head(text)
+
+
+def _announced(question: "Question", run: str) -> int:
+    """Return the number of tokens of an input; say of a long one how it is summarized sooner."""
+    length = max(map(len, question.passage().words.values()), default=0)
+    if length >= _LONG:
+        terminal.note(
+            f"{length:,} tokens: every weight of every head is computed; summaries take a fraction "
+            f"of that: attnlab look {typed(run)} --document FILE --out DIR"
+        )
+    return length
 
 
 def _sizes(recording: "Recording", chosen: Mapping[str, Sequence[int]]) -> tuple[int, int]:

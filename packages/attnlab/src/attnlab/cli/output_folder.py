@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from attnlab.cli.answers import fork_rows
 from attnlab.cli.terminal import say
@@ -37,7 +37,11 @@ def show_page(out: Path | None, page: str = "view.html") -> None:
 
 
 def save_recording(
-    recording: "Recording", folder: Path, *, title: str, opens: tuple[str, int] | None = None
+    recording: "Recording",
+    folder: Path,
+    *,
+    title: str,
+    opens: tuple[str, int] | Literal["telling"] | None = None,
 ) -> None:
     """Save a recording, figures of its heads, and the page, which opens with a site's head."""
     from attnlab.draw.attention import draw_heads
@@ -87,15 +91,19 @@ def save_fork(
         answer = f"{unedited}, as before"
     notes = [
         ("Answer", answer),
-        *(
-            (f"Step {step}", f"{was} → {now}; change: {rest}")
-            for step, was, now, rest in fork_rows(fork)
-        ),
         ("Maps", "of the tokens of the unedited answer, read without and with the edits"),
         ("Certificate", str(fork.certificate)),
     ]
+    steps = fork_rows(fork)
     write_view(
-        folder / "view.html", before, after, title=title, names=("unedited", "edited"), notes=notes
+        folder / "view.html",
+        before,
+        after,
+        title=title,
+        names=("unedited", "edited"),
+        notes=notes,
+        table=[("step", "before", "after", "change of probabilities"), *steps] if steps else (),
+        opens="telling",
     )
 
 

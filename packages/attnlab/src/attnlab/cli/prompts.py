@@ -2,6 +2,7 @@
 
 import logging
 import os
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from attnlab.look.questions import Question
     from attnlab.look.trace import Trace
     from attnlab.pretrained.model import Pretrained
+
+
+_TITLE = 200  # letters of an input in the title of its page
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,13 @@ def ask(
     if not words:
         raise WrongUsage(f"type an input after the run, before any option: {prompts.expected}.")
     return prompts.ask(" ".join(words))
+
+
+def page_title(name: str, model: "nn.Module", words: Sequence[str]) -> str:
+    """Return the title of an answer's page: a pretrained model's name, or that of a run's folder,
+    and the input."""
+    model_name = getattr(model, "name", "") or Path(name).name
+    return f"{model_name}: {textwrap.shorten(' '.join(words), _TITLE, placeholder=' …')}"
 
 
 def head_numbers(model: "nn.Module", heads: Sequence[str] | None) -> dict[str, list[int]]:

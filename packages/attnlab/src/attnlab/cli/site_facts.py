@@ -1,6 +1,6 @@
 """The facts about a site for `attnlab look`: facts of each head, or the size of any other value."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -72,7 +72,11 @@ class ValueFacts:
 
 
 def site_facts(
-    recording: "Recording", chosen: Mapping[str, Sequence[int]], *, has_rows: bool
+    recording: "Recording",
+    chosen: Mapping[str, Sequence[int]],
+    *,
+    has_rows: bool,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, WeightFacts | ValueFacts]:
     """Describe every site that was recorded, cross-attention first: an answer is fetched there.
 
@@ -80,14 +84,17 @@ def site_facts(
         recording: of one input.
         chosen: the heads to describe, by site; all of a site that is not named.
         has_rows: return the weights of each query too.
+        progress: is told how many sites are done, of how many.
     """
     facts: dict[str, WeightFacts | ValueFacts] = {}
-    for name in sorted(recording, key=lambda name: "cross_attention" not in name):
+    names = sorted(recording, key=lambda name: "cross_attention" not in name)
+    for done, name in enumerate(names, 1):
         if name.endswith("weights"):
             heads = chosen.get(name, range(recording.shape(name)[1]))
             facts[name] = _weight_facts(recording, name, heads, has_rows=has_rows)
         else:
             facts[name] = _value_facts(name, recording[name])
+        progress(done, len(names))
     return facts
 
 

@@ -95,7 +95,7 @@ def _answer(
     model, call, at = question.model, Call(arguments, options, 1), _place(query)
     if key is None:
         ids = target_ids(logit, model)
-        return sources_of(model, call, names, head=head, query=at, target=logit, target_id=ids)
+        return sources_of(model, call, names, head=head, query=at, target=ids)
     other = None if against is None else _place(against)
     return score_terms(model, call, names, head=head, query=at, key=_place(key), against=other)
 

@@ -68,7 +68,10 @@ def census_report(census: Census, *, heads: Sequence[str] | None = None) -> Repo
         title=f"What the heads of {census.model} do",
         subtitle=f"{len(census.heads)} heads over {census.counts['texts read']:,} texts of "
         f"{census.corpus}{missing}.",
-        facts=[(name, f"{count:,}") for name, count in census.counts.items() if count],
+        facts=[
+            *((name, f"{count:,}") for name, count in census.counts.items() if count),
+            ("kinds", census.kinds_text()),
+        ],
         sections=sections,
     )
 

@@ -26,6 +26,7 @@ from attnlab.look.position_names import position_at
 from attnlab.look.readout import HeadPieces, Place, Writer, parts_of_stream, reads_mean, written_by
 from attnlab.look.recording import Recording, record
 from attnlab.look.streams import heads_step
+from attnlab.look.target_ids import answer_name
 from attnlab.parts.dropout import drops_out
 from attnlab.sites import set_aside, site_names, site_of
 
@@ -149,13 +150,12 @@ def sources_of(
     *,
     head: str,
     query: int | str,
-    target: str | None = None,
-    target_id: Tensor | None = None,
+    target: Tensor | None = None,
 ) -> HeadSources:
     """Take the output of a head at one query apart into what it takes from each key.
 
     words: the tokens of each stack, if there are better names than those of its ids · target: the
-    name of a token, target_id: its id, () or (1,); its logit is taken apart likewise.
+    id of a token, () or (1,), whose logit is taken apart likewise.
 
     Raises:
         WrongUsage: no such head, query or token, several inputs, or an edit of the heads.
@@ -184,9 +184,10 @@ def sources_of(
         weights=weights,
         written=_written(model, recording, apart, at),
     )
-    if target_id is None:
+    if target is None:
         return sources
-    return replace(sources, target=target, logits=_logits(model, call, apart, at, target_id))
+    name, logits = _logits(model, call, apart, at, target)
+    return replace(sources, target=name, logits=logits)
 
 
 def _pieces(
@@ -222,8 +223,10 @@ def _of_keys(writers: Sequence[Writer], written: Tensor) -> Tensor:
     return written[[index for index, writer in enumerate(writers) if writer.key is not None]]
 
 
-def _logits(model: nn.Module, call: Call, apart: HeadPieces, query: int, target: Tensor) -> Tensor:
-    """Return what each piece of a head adds to a logit at the query, (key,)."""
+def _logits(
+    model: nn.Module, call: Call, apart: HeadPieces, query: int, target: Tensor
+) -> tuple[str, Tensor]:
+    """Return the name of a logit, and what each piece of a head adds to it at the query, (key,)."""
     if reads_mean(model):
         raise WrongUsage("this model answers for all positions together; leave target= out.")
     parts = parts_of_stream(model, call, query, apart)
@@ -234,4 +237,5 @@ def _logits(model: nn.Module, call: Call, apart: HeadPieces, query: int, target:
             f"head {head_name(apart.part, apart.head)} does not write to the stream of the logits; "
             "leave target= out."
         )
-    return torch.stack([parts.read(written)[0, label] for written in keys])
+    pieces = torch.stack([parts.read(written)[0, label] for written in keys])
+    return answer_name(label, model, parts.logits.shape[-1]), pieces

@@ -218,9 +218,9 @@ def why(
     if (against is not None and key is None) or (target is not None and key is not None):
         raise WrongUsage("against= goes with a key=, and target= without one.")
     if key is None:
-        ids, name = target_ids(target, model, inputs), None if target is None else str(target)
+        ids = target_ids(target, model, inputs)
         model, (call, words) = passage_of(inputs, model)
-        return sources_of(model, call, words, head=head, query=query, target=name, target_id=ids)
+        return sources_of(model, call, words, head=head, query=query, target=ids)
     model, (call, words) = passage_of(inputs, model)
     return score_terms(model, call, words, head=head, query=query, key=key, against=against)
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from attnlab.configs import option
+from attnlab.display import Card, displayed
+from attnlab.models.card import model_card
 from attnlab.models.config import TransformerConfig
 from attnlab.models.stack import Stack, causal, output_head, read_out
 from attnlab.parts.cache import Cache
@@ -18,6 +20,7 @@ class DecoderConfig(TransformerConfig):
     tie_output: bool = option(True, "read the output out with the token embedding")
 
 
+@displayed
 class Decoder(Stack):
     """A decoder-only language model: tokens in, next-token logits out."""
 
@@ -27,6 +30,9 @@ class Decoder(Stack):
         super().__init__(config)
         self.config = config
         self.head = output_head(config, is_tied=config.tie_output)
+
+    def _card(self) -> Card:
+        return model_card(self)
 
     def last_alone(self, number: int) -> dict[str, int]:
         """Return the options that restrict the logits to the last positions."""

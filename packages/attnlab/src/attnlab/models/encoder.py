@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from attnlab.configs import option
+from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
+from attnlab.models.card import model_card
 from attnlab.models.config import TransformerConfig
 from attnlab.models.stack import Stack, causal, check_real
 from attnlab.parts.linear import Linear
@@ -32,6 +34,7 @@ class EncoderConfig(TransformerConfig):
             raise WrongUsage("per_token reads classes out of each token; give num_classes.")
 
 
+@displayed
 class Encoder(Stack):
     """An encoder: tokens in, class logits (or one vector for each token) out."""
 
@@ -42,6 +45,9 @@ class Encoder(Stack):
         if config.num_classes is not None:
             self.head = Linear(config.d_model, config.num_classes)
             self.sites = ("embedding", "logits")
+
+    def _card(self) -> Card:
+        return model_card(self)
 
     def forward(  # type: ignore[override]
         self, tokens: Tensor, *, real: Tensor | None = None

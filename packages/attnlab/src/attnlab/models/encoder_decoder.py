@@ -7,7 +7,9 @@ from functools import partial
 from torch import Tensor
 
 from attnlab.configs import option
+from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
+from attnlab.models.card import model_card
 from attnlab.models.config import PositionKind, TransformerConfig
 from attnlab.models.generation import Predictor
 from attnlab.models.stack import Stack, causal, check_real, output_head, read_out
@@ -38,6 +40,7 @@ class EncoderDecoderConfig(TransformerConfig):
             )
 
 
+@displayed
 class EncoderDecoder(SitedModule):
     """An encoder–decoder: source and target tokens in, next-target-token logits out."""
 
@@ -51,6 +54,9 @@ class EncoderDecoder(SitedModule):
         )
         self.decoder = Stack(config, with_cross_attention=True)
         self.head = output_head(config, is_tied=config.tie_output)
+
+    def _card(self) -> Card:
+        return model_card(self)
 
     def forward(
         self,

@@ -27,8 +27,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.pretrained.attention_call import AttentionPoint, BlockPoint, StackPoint
+from attnlab.pretrained.card import model_card
 from attnlab.pretrained.hooks import ForeignHooks
 from attnlab.pretrained.module_sites import expose, module_path
 from attnlab.pretrained.pass_state import ForeignModel, PassState, hooks_hidden, remove_copied_hooks
@@ -107,6 +109,7 @@ _ELSEWHERE = {
 """What models of other libraries have, and what it is here."""
 
 
+@displayed
 class Pretrained(ForeignModel):
     """A foreign model and its hook points. `foreign` is the model itself, untouched.
 
@@ -159,6 +162,9 @@ class Pretrained(ForeignModel):
             if name not in _ELSEWHERE:
                 raise
             raise AttributeError(f"{error}; here it is {_ELSEWHERE[name]}.") from None
+
+    def _card(self) -> Card:
+        return model_card(self)
 
     def forward(self, *inputs: Tensor, real: Tensor | None = None, **options: Any) -> Tensor:
         """Run the foreign model.

@@ -77,6 +77,32 @@ def test_two_recordings_that_differ_in_no_pattern_are_said_to_be_the_same():
     assert SAME not in view_page(make_layers(), other)
 
 
+def test_a_page_may_open_with_the_head_that_tells_most_and_says_by_which_rule():
+    patterns = make_layers()
+    length = patterns[0].weights.shape[-1]
+    resting, looking = torch.zeros(length, length), torch.eye(length)
+    resting[:, 0] = 1.0
+    for number, weights in ((0, resting), (1, looking)):
+        layer = patterns[number].weights.clone()
+        layer[2] = weights  # of least entropy, but the first rests on the first key
+        patterns[number] = replace(patterns[number], weights=layer)
+    page = view_page(patterns, opens="telling")
+    assert f'"opens":{{"site":"{patterns[1].site}","head":2}}' in page
+    assert "Shown first</dt><dd>head 1.2: the lowest entropy of the heads that do not rest" in page
+    other = make_layers()
+    other[0] = replace(other[0], weights=patterns[0].weights)
+    compared = view_page(make_layers(), other, opens="telling")
+    assert f'"opens":{{"site":"{patterns[0].site}","head":2}}' in compared
+    assert "head 0.2: its weights change most" in compared
+    assert "Shown first" not in view_page(make_layers(), make_layers(), opens="telling")
+
+
+def test_rows_of_a_table_stand_below_the_facts():
+    page = view_page(make_layers(), table=[("step", "after"), ("1", "<b>")])
+    assert "<tr><td>1</td><td>&lt;b&gt;</td></tr>" in page
+    assert "answers: table" not in view_page(make_layers()).lower()
+
+
 def test_a_recording_of_a_decoder_is_shown_with_its_tokens():
     torch.manual_seed(0)
     sizes = {"vocab_size": 5, "max_length": 8, "d_model": 8, "d_ff": 16}

@@ -204,6 +204,16 @@ def test_a_masked_word_is_measured_at_its_mask_and_two_are_refused():
         patch_all(model, "the [MASK] sat on the [MASK]", "the [MASK] sat on a [MASK]")
 
 
+def test_two_equal_texts_are_refused_in_one_sentence():
+    model = attach(*made("gpt2")[:1], tokenizer=made("gpt2")[1])
+    with pytest.raises(WrongUsage, match=r"^both texts are the same: a patch has nothing"):
+        patch_all(model, CLEAN[0], CLEAN[0])
+    found = patch_all(model, CLEAN[:2], [CLEAN[0], CORRUPTED[1]], "heads")
+    assert [(row, why.partition(":")[0]) for row, why in found.refused] == [
+        (0, "both texts are the same")
+    ]
+
+
 def test_classes_are_answers_by_their_names():
     foreign, tokenizer = made("bert-judge")
     found = patch_all(attach(foreign, tokenizer=tokenizer), "a warm film", "a funny film", "mlps")

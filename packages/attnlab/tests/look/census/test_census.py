@@ -14,6 +14,7 @@ from attnlab.look import record
 from attnlab.look.census import count, count_heads, merge_censuses, open_census
 from attnlab.look.census.bins import SHARE, Bins, bins_of, distance_bins, distance_words
 from attnlab.look.census.meter import COUNTED
+from attnlab.look.census.result import NO_KIND
 from attnlab.look.corpus import Corpus
 from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
 from attnlab.seeds import isolated
@@ -329,6 +330,18 @@ def test_heads_may_be_chosen_and_unknown_ones_are_refused(model):
         census.examples("1.0")
     with pytest.raises(WrongUsage, match="entropy"):
         census.quantiles("entropi")
+
+
+def test_heads_are_counted_by_their_kind(model):
+    census = count_heads(model, corpus())
+    kinds = [row["kind"] or NO_KIND for row in census.table()]
+    assert census.kinds() == {kind: kinds.count(kind) for kind in kinds}
+    assert sum(census.kinds().values()) == len(census.heads)
+    resting = "rests on the first token"
+    place = COUNTED.index("first")
+    census._sketch.sums[place, :4] = census._sketch.counts[place, :4]  # all weight of four heads
+    assert census.kinds() == {resting: 4, NO_KIND: 2}
+    assert census.kinds_text().startswith(f"4 × {resting} · 2 × {NO_KIND} (a kind: 0.5 or more")
 
 
 def test_the_interval_holds_the_mean_of_many_texts_about_as_often_as_it_says():

@@ -4,6 +4,7 @@ import { clamp, wordLabel, wordToken } from "../report/elements.js";
 
 export const FONT = '12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
 export const LEGIBLE = 25; // pixels of the smallest cell with a number
+const LOWEST = 15; // of a cell of a table, which may be lower than it is wide
 const PAIR = " / "; // between the names of a place in two recordings
 const LINE = 14; // pixels between two names, at least
 const EDGE = 7; // right of the last column and below the last row: half of a name at a narrow one
@@ -12,7 +13,8 @@ const LARGEST_CELL = 46;
 const MOST_NAME = 112;
 const MOST_PAIR = 200; // of the two names of a place where recordings differ
 
-// Square cells unless the map is much longer than wide; room for the longest names.
+// Square cells unless the map is much longer than wide, or a table, whose cells may be lower than they are wide; room
+// for the longest names.
 export function layOut(view, canvas, pen) {
   const { rows, columns, width } = view;
   pen.font = FONT;
@@ -24,8 +26,9 @@ export function layOut(view, canvas, pen) {
   const [across, down] = [Math.min(LARGEST_CELL, room / columns), Math.min(LARGEST_CELL, tallest / rows)];
   // An enlarged map has legible numbers and may be larger than what is visible of it.
   const least = Math.max(Math.min(across, down), view.isEnlarged ? LEGIBLE + 1 : 0);
+  const isTable = view.isTable && !view.isEnlarged && across > down;
   const isSquare = view.isEnlarged || (rows < 2 * columns && columns < 2 * rows);
-  const cellWidth = isSquare ? least : Math.min(across, Math.max(least, LINE));
+  const cellWidth = isTable ? across : isSquare ? least : Math.min(across, Math.max(least, LINE));
   const cellHeight = isSquare ? least : Math.min(down, Math.max(least, LINE));
   const isUpright = columnRoom - 12 > cellWidth - 4;
   const top = (isUpright ? columnRoom : LINE + 8) + 16;
@@ -67,6 +70,11 @@ function widest(pen, names) {
 // The letters of a name keep their own direction and do not change that of their neighbors.
 export function isolated(name) {
   return `\u2068${name}\u2069`;
+}
+
+// Is there room for numbers in cells of this size?
+export function isLegible({ isTable }, width, height) {
+  return width >= LEGIBLE && height >= (isTable ? LOWEST : LEGIBLE);
 }
 
 export function cellSize({ box, zoom }) {

@@ -12,13 +12,14 @@
 //     keys,                       what the keys do, for screen readers
 //     paints,                     whether a drag tells the cells under it instead of moving the map
 //     row, fadesLaterRows,        the row that is followed or -1, and whether those below are still to come
+//     isTable,                    whether cells may be lower than they are wide
 //     isEnlarged }                numbers are legible, and what does not fit is reached by moving
 // and hears read(cell or null), pin(row) and moved({ left, width, cell, x, isLegible }). Wheel, fingers and keys zoom and
 // move. Where cells are tools, it also hears press(cell, event), brush(cell, or null at the end of a drag), walk(cell)
 // after an arrow key, and key(event, cell), which returns whether it took the key.
 
 import { clamp, make, onWidth, wordBriefly } from "../report/elements.js";
-import { cellSize, centreOf, layOut, LEGIBLE, reveal, stayInside } from "./layout.js";
+import { cellSize, centreOf, isLegible, layOut, reveal, stayInside } from "./layout.js";
 import { listenToKeys, listenToPointer } from "./navigation.js";
 import { draw } from "./paint.js";
 
@@ -48,7 +49,7 @@ export function mountMap(element, source, hear = {}) {
     const [width, height] = cellSize(view);
     const isBeyond = width * view.columns > plotWidth + 1 || height * view.rows > plotHeight + 1;
     canvas.classList.toggle("zoomed", isBeyond);
-    moved({ left, width: plotWidth, cell: width, x: view.x, isLegible: Math.min(width, height) >= LEGIBLE });
+    moved({ left, width: plotWidth, cell: width, x: view.x, isLegible: isLegible(view, width, height) });
   };
   const redraw = () => {
     view.frame ||= requestAnimationFrame(() => {

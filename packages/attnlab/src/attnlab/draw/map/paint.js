@@ -1,7 +1,7 @@
 // Painting a map on its canvas: shades, hatching, numbers, names and marks.
 
 import { make } from "../report/elements.js";
-import { cellSize, cut, FONT, isolated, LEGIBLE, thinned } from "./layout.js";
+import { cellSize, cut, FONT, isLegible, isolated, thinned } from "./layout.js";
 import { hatch, pixelOf, textColor } from "./shades.js";
 
 const LEAST_DIGITS = 8.5; // pixels, the smallest legible size
@@ -83,7 +83,7 @@ export function draw(view, canvas, pen) {
     pen.globalAlpha = 1;
   }
   if (Math.min(width, height) >= 9) drawGaps(pen, colors, span, at);
-  if (Math.min(width, height) >= LEGIBLE) drawNumbers(pen, view, span, at, width, height);
+  if (isLegible(view, width, height)) drawNumbers(pen, view, span, at, width, height);
   if (view.markOf && Math.min(width, height) >= 9) drawSigns(pen, view, span, at, width, height);
   drawMarks(pen, view, at, width, height);
   pen.restore();

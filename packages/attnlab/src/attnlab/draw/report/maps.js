@@ -22,7 +22,10 @@ export function mountMaps(stage, { choices }) {
     note.hidden = choices[index].note === "";
     const maps = await unpackAll(choices[index].maps);
     if (shown !== index) return; // another was chosen meanwhile
-    setVariable(place, "--map-width", `${clamp(Math.max(...maps.map(widthOfMap)), 220, 1000)}px`);
+    const isAlone = maps.length === 1;
+    const widths = maps.map((map) => widthOfMap(map, isAlone));
+    setVariable(place, "--map-width", `${clamp(Math.max(...widths), 220, 1000)}px`);
+    place.classList.toggle("alone", isAlone);
     // Maps with equal numbers of rows are aligned, whatever the heights of their titles.
     place.classList.toggle("even", new Set(maps.map((map) => map.row_labels.length)).size === 1);
     sideBySide.show(maps.map((map) => ({
@@ -37,9 +40,10 @@ export function mountMaps(stage, { choices }) {
   return chooser.choose(0);
 }
 
-// In pixels; few cells are large, so that their numbers are legible. All heads of a deep model stay side by side.
-function widthOfMap({ column_labels: columns, row_labels: rows }) {
-  const isTall = rows.length > 16;
+// In pixels; few cells are large, so that their numbers are legible. Several maps of a deep model stay side by side, one
+// alone has the width of the page.
+function widthOfMap({ column_labels: columns, row_labels: rows }, isAlone) {
+  const isTall = rows.length > 16 && !isAlone;
   const cell = columns.length > 32 ? 12 : columns.length > 16 ? 18 : isTall ? 22 : columns.length > 9 ? 34 : 46;
   return columns.length * cell + 16 * clamp(longest(rows) * 0.46 + 2, 2.8, 9);
 }
@@ -51,7 +55,7 @@ function sourceOf(map) {
     rowNames: rowLabels.map(axisName), columnNames: columnLabels.map(axisName),
     rowTitle: map.row_title, columnTitle: map.column_title, scale: makeScale(map.low, map.high),
     label: `${map.title}: ${map.row_title} by ${map.column_title}`,
-    isMasked: () => Boolean(map.masked),
+    isTable: true, isMasked: () => Boolean(map.masked),
     word: wordCells(map),
     say(i, j) {
       const value = map.rows[i * columnLabels.length + j];

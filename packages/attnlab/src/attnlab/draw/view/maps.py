@@ -5,6 +5,7 @@ view says so.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ _THUMB = 28  # cells of a thumbnail's longer side
 _TEXT = 4 / 3  # characters of base64 per byte
 _FORM_SIZE = 150  # characters of an array beside its content
 _MIN_BITS = 1.5  # of a weight in practice; coarser codes are not tried
+_RESTS = 0.5  # of a head's weight on the first key: it rests there
 
 Drawable = Pattern | SummaryMaps
 _HeadMaps = tuple[list[Rows], Mapping[str, float | None]]  # NaN where masked; and the head's facts
@@ -69,6 +71,36 @@ def fit_maps(
         f"{heads:,} heads do not fit into {max_bytes:,} bytes, not even pooled; give a larger "
         "max_bytes, or show fewer layers."
     )
+
+
+def telling_head(maps: JsonObject) -> tuple[str, int, str] | None:
+    """Return the head that tells most, by its site and number, and why, in words.
+
+    Of two recordings it is the head whose weights change most; of one that with the lowest entropy,
+    over that of equal weights, among the heads with less than half of their weight on the first
+    key. None where there is no choice, or no such head.
+    """
+    ranked = []
+    for group in maps["groups"]:
+        equal = math.log(max(len(group["key_tokens"]), 2))
+        for layer in group["layers"]:
+            for number, head in enumerate(layer["heads"]):
+                facts, place = head["facts"][0], (layer["site"], number)
+                entropy, first = facts.get("entropy"), facts.get("first")
+                if maps["variants"] == 2:
+                    ranked.append((-head["change"], place))
+                elif entropy is not None and first is not None and first < _RESTS:
+                    ranked.append((entropy / equal, place))
+    if maps["variants"] == 1:
+        why = "the lowest entropy of the heads that do not rest on the first key"
+    elif maps["change"] > 0.0:
+        why = "its weights change most"
+    else:
+        return None
+    if len(ranked) < 2:
+        return None
+    _, (site, number) = min(ranked, key=lambda entry: entry[0])
+    return site, number, why
 
 
 def _check_alike(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> None:
@@ -192,15 +224,12 @@ class _Packer:
             read = [self._read(variant, head) for variant in variants]
             maps, facts = zip(*read, strict=True)
             thumbs = [join_squares(np.fmax, kinds[-1], thumb) for kinds in maps]
+            shown: JsonObject = {"facts": facts}
             if len(variants) == 2:
-                thumbs.append(self._change_of(maps[0], maps[1], thumb))
-            heads.append(
-                {
-                    "facts": facts,
-                    "maps": [[self._packed(values) for values in kinds] for kinds in maps],
-                    "thumbs": list(map(self._packed, thumbs)),
-                }
-            )
+                thumb_of_change, shown["change"] = self._change_of(maps[0], maps[1], thumb)
+                thumbs.append(thumb_of_change)
+            shown["maps"] = [[self._packed(values) for values in kinds] for kinds in maps]
+            heads.append({**shown, "thumbs": list(map(self._packed, thumbs))})
         site = variants[0].site
         return {
             "site": site,
@@ -229,16 +258,19 @@ class _Packer:
             )
         return maps, facts.means()
 
-    def _change_of(self, before: Sequence[Rows], after: Sequence[Rows], side: int) -> Rows:
-        """Note the largest change of a head; return the thumbnail of its changes."""
-        changes = []
+    def _change_of(
+        self, before: Sequence[Rows], after: Sequence[Rows], side: int
+    ) -> tuple[Rows, float]:
+        """Return the thumbnail of a head's changes, and the largest change, which is noted too."""
+        changes, largest = [], 0.0
         for one, other in zip(before, after, strict=True):
             change = np.nan_to_num(other) - np.nan_to_num(one)
-            self._change = max(self._change, float(np.abs(change).max()))
+            largest = max(largest, float(np.abs(change).max()))
             changes.append(np.where(np.isnan(one) & np.isnan(other), np.float32(np.nan), change))
         most, least = (join_squares(join, changes[0], side) for join in (np.fmax, np.fmin))
         thumb: Rows = np.where(most >= -least, most, least)
-        return thumb
+        self._change = max(self._change, largest)
+        return thumb, largest
 
     def _packed(self, values: Rows) -> Packed:
         packed = pack(values, self._levels)

@@ -6,7 +6,7 @@ import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from markupsafe import escape
 
@@ -15,7 +15,7 @@ from attnlab.display import displayed, plural
 from attnlab.draw.attention.pattern import Pattern, site_words
 from attnlab.draw.attention.recordings import to_drawable, why_unjoined
 from attnlab.draw.markup import make_page, to_embedded_json
-from attnlab.draw.view.maps import Drawable, fit_maps
+from attnlab.draw.view.maps import Drawable, fit_maps, telling_head
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_at
 from attnlab.progress import is_marimo, is_notebook
@@ -36,7 +36,8 @@ def view_page(
     title: str = "Attention",
     names: Sequence[str] = ("before", "after"),
     notes: Sequence[tuple[str, str]] = (),
-    opens: tuple[str, int] | None = None,
+    table: Sequence[Sequence[str]] = (),
+    opens: tuple[str, int] | Literal["telling"] | None = None,
     max_bytes: int = _MAX_BYTES,
 ) -> str:
     """Render the interactive page of a recording: every head, every weight, zoom, keyboard control.
@@ -58,7 +59,9 @@ def view_page(
         title: the title of the page.
         names: names of the two recordings.
         notes: (name, text) pairs for below the title, such as answers; line ends are kept.
-        opens: the site and number of the head that is shown first; None for the first one.
+        table: rows of texts for below the notes, the first with the names of the columns.
+        opens: the site and number of the head that is shown first; "telling" for the one that tells
+            most, see `telling_head`, as the page then says; None for the first one.
         max_bytes: the largest size of the page.
 
     Raises:
@@ -69,6 +72,7 @@ def view_page(
     others = [] if other is None else to_drawable(other, row, tokens)
     recordings = [recording] if other is None else [recording, other]
     taken = sum(_FACT_BYTES + len(escape(name + text).encode()) for name, text in _checked(notes))
+    taken += sum(_FACT_BYTES + len(escape(cell).encode()) for row in table for cell in row)
     taken += _words_size([*patterns, *others])
     if taken >= max_bytes:
         raise WrongUsage(
@@ -76,9 +80,15 @@ def view_page(
             f"room for the maps; give a larger max_bytes than {max_bytes:,}."
         )
     maps = fit_maps(patterns, others, names=names, max_bytes=max_bytes - taken)
+    remarks = [*_remarks(recordings, patterns, maps)]
+    if opens == "telling":
+        telling = telling_head(maps)
+        opens = telling and telling[:2]
+        if telling is not None:
+            words = f"head {head_at(telling[0], telling[1])}: {telling[2]}"
+            remarks.append(("Shown first", words, "told"))
     if opens is not None:
         maps["opens"] = {"site": opens[0], "head": opens[1]}
-    remarks = [*_remarks(recordings, patterns, maps)]
     facts = page_facts(recordings[-1], patterns, notes, others=others, remarks=remarks)
     page = make_page(
         "view/view.html",
@@ -86,6 +96,7 @@ def view_page(
         "view/modules/page.js",
         title=title,
         facts=facts,
+        table=table,
         maps=to_embedded_json(maps),
     )
     size = len(page.encode())

@@ -150,6 +150,10 @@ def _read_pair(
         question = ask(text)
         calls.append(Call.of(_needed(question)))
         places.append(answer_position(question) if has_answer else int(metric.position))
+    if texts[0] == texts[1]:
+        raise WrongUsage(
+            "both texts are the same: a patch has nothing to bring from one to the other."
+        )
     one, other = calls
     if _shapes_of(one) != _shapes_of(other) or len(set(places)) > 1:
         names = [next(iter(position_names([call], model).values()), ()) for call in calls]

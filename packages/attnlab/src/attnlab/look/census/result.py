@@ -30,6 +30,7 @@ KINDS = {
     "first": "rests on the first token",
 }
 """What a head that has most of its weight there does, in words, the most telling first."""
+NO_KIND = "does no one of these"
 MOST = 0.5
 """The mean weight that makes a kind."""
 
@@ -87,6 +88,17 @@ class Census:
             row |= self._effects_of(head)
             rows.append(row)
         return rows
+
+    def kinds(self) -> dict[str, int]:
+        """Count the heads of each kind, in words, the most frequent first; heads of none last."""
+        kinds = [row["kind"] or NO_KIND for row in self.table()]
+        named = sorted(set(kinds) - {NO_KIND}, key=lambda kind: (-kinds.count(kind), kind))
+        return {kind: kinds.count(kind) for kind in (*named, NO_KIND) if kind in kinds}
+
+    def kinds_text(self) -> str:
+        """Say how many heads there are of each kind, in one line."""
+        kinds = [f"{count:,} × {words}" for words, count in self.kinds().items()]
+        return f"{' · '.join(kinds)} (a kind: {MOST} or more of the weight, on average)"
 
     def frame(self) -> Any:
         """Return `table` as a pandas DataFrame.
@@ -260,6 +272,8 @@ class Census:
                 cells.append("" if value is None else f"{value:.2f}")
             rows.append(cells)
         facts: list[tuple[str, Any]] = [("model", self.model)]
+        for words, count in self.kinds().items():
+            facts.append((f"{count:,} heads" if count > 1 else "1 head", words))
         if self.missing:
             facts.append(("blocks not read", short(self.missing)))
         title = f"{len(self.heads)} heads over {self.counts['texts read']:,} texts"

@@ -85,16 +85,34 @@ def open_pretrained(
     if head is not None and not isinstance(head, str):
         raise WrongUsage(f"head is one of {', '.join(HEADS)}; got {head!r}.")
     path, source = _locate(x, revision)
-    name = str(x) if source.startswith("the hub") else path.resolve().name
+    name = str(x) if source.startswith("the hub") else folder_name(path.resolve())
     gguf = gguf_file(path)
     if gguf is not None:
         from attnlab.pretrained.open.gguf import convert_gguf
 
-        name, source = gguf.stem, f"the GGUF file {gguf}"
+        name, source = folder_name(gguf.resolve()), f"the GGUF file {gguf}"
         path = convert_gguf(gguf)
     folder = inspect_folder(path)
     model, tokenizer, notes = build(folder, head, number_type, place)
     return Opened(model, tokenizer, name, source, tuple(notes))
+
+
+def folder_name(path: Path) -> str:
+    """Return the name of a model's folder or GGUF file; of the folder around it where it is called
+    `model` or the like, and of the hub's cache the id.
+
+    >>> folder_name(Path("/models/minilm/model")), folder_name(Path("/models/gpt2"))
+    ('minilm', 'gpt2')
+    >>> folder_name(Path("/hub/models--openai-community--gpt2/snapshots/607a30d"))
+    'openai-community/gpt2'
+    """
+    if path.parent.name == "snapshots" and path.parents[1].name.startswith("models--"):
+        return path.parents[1].name.removeprefix("models--").replace("--", "/")
+    for place in (path, *path.parents):
+        name = place.stem if place.suffix.lower() == ".gguf" else place.name
+        if name and name.lower() not in _PLAIN_NAMES:
+            return name
+    return path.stem
 
 
 def _locate(x: str | os.PathLike[str], revision: str | None) -> tuple[Path, str]:
@@ -139,6 +157,8 @@ def _device(device: torch.device | str | None) -> torch.device | None:
     return chosen
 
 
+_PLAIN_NAMES = ("model", "models", "checkpoint", "checkpoints", "weights", "snapshots", "onnx")
+"""Folders so named say nothing of the model in them."""
 PATIENCE = 1.0  # seconds in which a connection to the hub must succeed
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _SMALL = ("*.json", "*.txt", "*.model", "*.jinja")

@@ -1,0 +1,53 @@
+"""The card of a foreign model at the prompt: its family, sizes and backend, in a few lines.
+
+torch's tree of modules stays where it was: `model.foreign` prints it.
+"""
+
+from typing import Any
+
+from attnlab.core.sizes import count_numbers
+from attnlab.display import Card
+from attnlab.pretrained.text import text_config
+
+_WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
+
+
+def model_card(model: Any) -> Card:
+    """Return the card of a `Pretrained`."""
+    foreign, config = model.foreign, text_config(model.foreign)
+    points = [point for _, point in model.attention_points()]
+    layers = [
+        f"{len(stack.blocks):,}" + (f" in the {stack.name}" if stack.name else "")
+        for stack in model.structure.stacks
+    ]
+    parameters = list(foreign.parameters())
+    dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in parameters})
+    family = getattr(config, "model_type", None)
+    facts: list[tuple[str, Any]] = [
+        ("class", type(foreign).__name__ + (f", of the family {family}" if family else "")),
+        ("layers", ", ".join(layers)),
+        ("heads", _heads(points)),
+    ]
+    widths = [getattr(config, name) for name in _WIDTHS if hasattr(config, name)]
+    if widths:
+        facts.append(("width", f"{widths[0]:,}"))
+    facts.append(("parameters", f"{count_numbers(parameters):,}, {', '.join(dtypes)}"))
+    facts.append(("attention by", ", ".join(sorted({point.backend for point in points}))))
+    gives = "logits" if "logits" in model.sites else "vectors"
+    if model.tokenizer is None:
+        gives += "; no tokenizer: it reads ids, not texts"
+    facts.append(("gives", gives))
+    if model.source:
+        facts.append(("from", model.source))
+    facts.append(("all modules", "model.foreign"))
+    return Card(model.name, facts, lines=list(model.notes))
+
+
+def _heads(points: Any) -> str:
+    """Say how many heads a layer has, of queries and of keys and values."""
+    layouts = sorted({(point.layout.num_heads, point.layout.num_kv_heads) for point in points})
+    words = []
+    for heads, kv_heads in layouts:
+        shared = f", {kv_heads:,} of keys and values" if kv_heads != heads else ""
+        words.append(f"{heads:,} in a layer{shared}")
+    return " or ".join(words)
