@@ -295,6 +295,18 @@ def test_a_model_shows_its_sizes_and_not_every_module():
     assert "LlamaDecoderLayer" in repr(foreign.foreign)
 
 
+def test_a_cell_that_is_too_long_for_its_line_goes_on_below():
+    bound = "at least 0.9999 where the width is 1024; at most 0.1 nats of entropy"
+    card = Card("claims", (), ("claim", "measured", "bound"), [("short", "0.5 " * 15, bound)] * 2)
+    text = card_text(card, 15)
+    assert max(map(len, text.splitlines())) <= 100
+    assert "…" not in text
+    words = " ".join(line[text.splitlines()[1].index("bound") :] for line in text.splitlines()[2:])
+    assert " ".join(words.split()) == f"{bound} {bound}"
+    wide = Card("claims", (), ("claim", "bound"), [("short", "x" * 300)])
+    assert card_text(wide, 15).count("x") == 239  # and what is longer still is cut
+
+
 def test_every_result_has_an_example_here():
     assert results() - SMALL <= set(EXAMPLES), (
         "a new kind of result: decorate it with @displayed and add an example"

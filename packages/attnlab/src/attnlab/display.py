@@ -18,7 +18,7 @@ from attnlab.errors import AttnlabError, CouldNotRun
 _T = TypeVar("_T")
 _LINES, _WIDTH, _LETTERS = 15, 100, 950  # of a repr
 _ROWS, _COLUMNS = 20, 12  # of a table in a notebook
-_CELL = 60  # letters
+_CELL, _FOLDED_CELL, _LONGEST_WORD = 60, 240, 48  # letters; a folded cell has several lines
 _LISTED = 6  # items of a list that are named one by one
 # And the ends of lines of Unicode.
 _BIDI = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
@@ -47,8 +47,9 @@ def displayed(kind: type[_T]) -> type[_T]:
     return kind
 
 
-def short(value: Any) -> str:
-    """Write a value in few letters: a tensor by its shape, a long list by its length.
+def short(value: Any, most: int = _CELL) -> str:
+    """Write a value in few letters, at most so many: a tensor by its shape, a long list by its
+    length.
 
     >>> short(0.123456), short(None), short((1, 2)), short(range(1000)), short("a" * 99)[-3:]
     ('0.1235', 'none', '1, 2', '1,000 items', 'aa…')
@@ -64,7 +65,7 @@ def short(value: Any) -> str:
         return _short_list(value)
     if hasattr(value, "_repr_html_") or hasattr(value, "_modules"):
         return type(value).__name__
-    return _clipped(str(value), _CELL)
+    return _clipped(str(value), most)
 
 
 def _short_list(values: Mapping[Any, Any] | Sequence[Any]) -> str:
@@ -77,7 +78,7 @@ def _short_list(values: Mapping[Any, Any] | Sequence[Any]) -> str:
 def card_text(card: Card, lines: int | None = None) -> str:
     """Write a card as text, at most so many lines; None for all."""
     rows = card.rows[:lines]
-    table_lines = [*_fact_lines(card.facts), *_table_lines(card.columns, rows)]
+    table_lines = [*_fact_lines(card.facts), *_table_lines(card.columns, rows, lines)]
     if lines is None:
         text_lines = [harmless(card.title), *table_lines, *map(harmless, card.lines)]
         return "\n".join(map(str.rstrip, text_lines))
@@ -115,15 +116,55 @@ def folded(text: str, width: int) -> list[str]:
     return lines or [""]
 
 
+def _longest_word(cell: str) -> int:
+    """Return how narrow a cell may be: no word of usual length is broken."""
+    return min(max(map(len, cell.split()), default=0), _LONGEST_WORD)
+
+
 def _fact_lines(facts: Sequence[tuple[str, Any]]) -> list[str]:
     wide = max((len(name) for name, _ in facts), default=0)
     return [f"  {name:{wide}}  {short(value)}" for name, value in facts]
 
 
-def _table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    table = [list(map(short, row)) for row in (columns, *rows) if row]
+def _table_lines(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], lines: int | None = None
+) -> list[str]:
+    """Write a table; with a limit of lines it fits the prompt, its longest cells folded where there
+    are lines enough, else cut."""
+    most = _CELL if lines is None else _FOLDED_CELL
+    table = [[short(cell, most) for cell in row] for row in (columns, *rows) if row]
+    if lines is not None:
+        widths = _widths_that_fit(table, _WIDTH - 2)
+        whole = _folded_table(table, widths)
+        if len(whole) > lines - 2:
+            whole = [list(map(_clipped, row, widths)) for row in table]
+        table = whole
     aligned = [_aligned(column, bool(columns)) for column in zip(*table, strict=True)]
     return ["  " + "  ".join(row) for row in zip(*aligned, strict=True)]
+
+
+def _widths_that_fit(table: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Narrow the widest columns until a table fits, as far as no word is broken."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    least = [max(map(_longest_word, column)) for column in zip(*table, strict=True)]
+    while sum(widths) + 2 * len(widths) - 2 > width:
+        rooms = [most - low for most, low in zip(widths, least, strict=True)]
+        if max(rooms) <= 0:
+            break
+        widths[max(range(len(widths)), key=lambda place: (rooms[place] > 0, widths[place]))] -= 1
+    return widths
+
+
+def _folded_table(table: Sequence[Sequence[str]], widths: Sequence[int]) -> list[list[str]]:
+    """Fold the cells that are wider than their columns; a row may then be several."""
+    lines = []
+    for row in table:
+        cells = []
+        for cell, most in zip(row, widths, strict=True):
+            cells.append(textwrap.wrap(cell, most) if len(cell) > most else [cell])
+        for line in range(max(map(len, cells))):
+            lines.append([cell[line] if line < len(cell) else "" for cell in cells])
+    return lines
 
 
 def count_words(count: int, noun: str) -> str:
@@ -215,7 +256,8 @@ def _facts_html(facts: Sequence[tuple[str, Any]]) -> str:
 
 
 def _table_html(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    table = [list(map(short, row[:_COLUMNS])) for row in (columns, *rows[:_ROWS])]
+    shown = [row[:_COLUMNS] for row in (columns, *rows[:_ROWS])]
+    table = [[short(cell, _FOLDED_CELL) for cell in row] for row in shown]
     sides = list(map(_side_of, zip(*table, strict=True)))
     lines = []
     for tag, row in zip(["th", *["td"] * len(rows)], table, strict=False):

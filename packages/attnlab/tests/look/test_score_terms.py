@@ -171,8 +171,8 @@ def test_a_long_text_is_taken_apart_a_few_rows_at_a_time(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("gpt2", ["transformer.wte", "transformer.wpe", "head 0.0"]),
-        ("bert", ["word_embeddings", "token_type_embeddings", "position_embeddings", "norm bias"]),
+        ("gpt2", ["tokens", "positions", "head 0.0"]),
+        ("bert", ["tokens", "token types", "positions", "embedding norm bias"]),
         ("llama", ["embedding", "head 0.0"]),
     ],
 )

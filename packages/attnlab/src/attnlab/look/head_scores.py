@@ -31,6 +31,12 @@ from attnlab.parts.attend import scale_factor
 from attnlab.pretrained.text import text_config
 from attnlab.sites import AttentionCall, Hook, hooks_of, installed, set_aside, site_of
 
+_EMBEDDINGS = {
+    "positions": "position|^wpe$",
+    "token types": "token_type|segment",
+    "tokens": "word_emb|^wte$|embed_tokens|tok_emb|token_emb",
+}
+"""The embeddings of foreign models, by the ends of their paths."""
 _FEED_FORWARD = re.compile(r"(?:(encoder|decoder)\.)?layers\.(\d+)\.feed_forward")
 
 
@@ -207,7 +213,7 @@ class HeadScores:
         writers, parts = self.seen.written(stream, places)
         made = torch.einsum("ipd,pwd->piw", parts.double(), matrices.double())
         both = torch.cat([made, torch.stack(biases).double().unsqueeze(1)], 1)
-        return _Side([*map(part_name, writers), "bias"], both)
+        return _Side([*part_names(writers), "bias"], both)
 
     def _vector(self, call: AttentionCall, name: str, position: int) -> Tensor:
         """Return the query or key of the head at a position, (head_width,)."""
@@ -217,10 +223,34 @@ class HeadScores:
         return value[0, head, position]
 
 
-def part_name(writer: Writer) -> str:
-    """Name a writer in few letters: "feed-forward 3" for "layers.3.feed_forward"."""
-    fed = _FEED_FORWARD.fullmatch(str(writer))
-    return " ".join(filter(None, (fed[1], "feed-forward", fed[2]))) if fed else str(writer)
+def part_names(writers: Sequence[Writer]) -> list[str]:
+    """Name writers in few letters; modules of a foreign model that would share a name keep theirs.
+
+    >>> part_names([Writer("layers.3.feed_forward"), Writer("embeddings.word_embeddings")])
+    ['feed-forward 3', 'tokens']
+    >>> part_names([Writer("encoder.layer.0.attention.output.LayerNorm bias")])
+    ['attention norm bias 0']
+    """
+    names = [_short_name(str(writer)) for writer in writers]
+    return [
+        name if names.count(name) == 1 else str(writer)
+        for name, writer in zip(names, writers, strict=True)
+    ]
+
+
+def _short_name(name: str) -> str:
+    fed = _FEED_FORWARD.fullmatch(name)
+    if fed:
+        return " ".join(filter(None, (fed[1], "feed-forward", fed[2])))
+    path, _, bias = name.partition(" ")
+    last = path.rpartition(".")[2].lower()
+    numbers = re.findall(r"\d+", path)
+    if bias == "bias" and numbers:
+        kind = "cross-attention" if re.search("encoder_attn|cross", path.lower()) else "attention"
+        parts = [kind] if re.search("attn|attention", path.lower()) else []
+        parts += ["norm"] if re.search("norm|ln", last) else []
+        return " ".join([*parts, "bias", numbers[0]]) if parts else name
+    return next((words for words, known in _EMBEDDINGS.items() if re.search(known, last)), name)
 
 
 def _cap_of(model: nn.Module) -> float:
