@@ -167,6 +167,14 @@ def open_here():
     yield Here()
 
 
+def grade_here(monkeypatch):
+    """Let the commands that grade know one exercise of the course, and run programs in here."""
+    monkeypatch.setattr("attnlab_course.grading.gradebook.exercise_names", lambda: ["attention"])
+    monkeypatch.setattr("attnlab_course.sandbox.jail.probe", lambda: None)
+    monkeypatch.setattr("attnlab_course.sandbox.worker.Worker", lambda jail: open_here())
+
+
 GOOD = "def double(number):\n    return number + number\n"
 SQUARE = "def double(number):\n    return number**2\n"
 RAISES = "def double(number):\n    raise ValueError(f'secret {number}')\n"
+MULTIPLIES = "import numpy\ndef double(number):\n    return float(numpy.multiply(number, 2))\n"

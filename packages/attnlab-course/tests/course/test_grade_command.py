@@ -1,6 +1,5 @@
 """`attnlab grade`: a class in the sandbox from the command to the reports, and when it refuses."""
 
-import json
 import re
 
 import pytest
@@ -8,59 +7,21 @@ import pytest
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab_course.grade_command import grade
 
-from .classroom import GOOD, RAISES, SQUARE, exercises_in, handed_in, open_here, zip_of
-
-MULTIPLIES = "import numpy\ndef double(number):\n    return float(numpy.multiply(number, 2))\n"
-
-
-@pytest.fixture(autouse=True)
-def one_exercise_of_the_course(monkeypatch):
-    monkeypatch.setattr("attnlab_course.grading.gradebook.exercise_names", lambda: ["attention"])
+from .classroom import GOOD, MULTIPLIES, RAISES, exercises_in, grade_here, handed_in, zip_of
 
 
 @pytest.fixture
-def room(tmp_path):
+def room(tmp_path, monkeypatch):
+    grade_here(monkeypatch)
     exercises_in(tmp_path / "own")
     (tmp_path / "course.toml").write_text('folder = "own"\ntitle = "Autumn"\n')
     (tmp_path / "submissions").mkdir()
     return tmp_path
 
 
-def test_the_terminal_and_json_tell_the_points_and_who_is_missing(room, monkeypatch, capsys):
-    monkeypatch.setattr("attnlab_course.sandbox.jail.probe", lambda: None)
-    monkeypatch.setattr("attnlab_course.sandbox.worker.Worker", lambda jail: open_here())
-    for student, source in {"alice": GOOD, "bob": SQUARE, "dora": RAISES}.items():
-        (room / "submissions" / f"{student}.zip").write_bytes(handed_in({"double.py": source}))
-    (room / "submissions" / "notes.pdf").write_text("x")
-    (room / "students.csv").write_text("student\nalice\nbob\nemil\n")
-    with (room / "course.toml").open("a") as file:
-        file.write('students = "students.csv"\n')
-    out, course = room / "grades", room / "course.toml"
-    assert grade(room / "submissions", out=out, course=course, quiet=True) == 0
-    told = capsys.readouterr().out
-    assert "class.html" in told
-    assert "points of 4" in told
-    assert "refused, as they are not on the list of students: dora" in told
-    assert "on the list of students, nothing handed in: emil" in told
-    assert "no submissions: notes.pdf" in told
-    assert "4 handed in: 2 read, 2 refused" in told
-    assert (out / "class.html").exists()
-    table = (out / "grades.csv").read_text()
-    assert '"alice","4","4","4"' in table
-    assert "dora" not in table
-    assert '"dora","0","0","4"' in (out / "unlisted.csv").read_text()
-    assert "it raised ValueError" in (out / "students" / "dora" / "report.html").read_text()
-    assert grade(room / "submissions", out=out, course=course, as_json=True) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [each["points"] for each in told["students"]] == [4, 1, 0, 0]
-    assert told["students"][1]["exercises"][0]["mistake"] == "square"
-
-
 def test_a_message_that_is_cut_says_so_and_a_student_has_one_name_in_all_files(
     room, monkeypatch, capsys
 ):
-    monkeypatch.setattr("attnlab_course.sandbox.jail.probe", lambda: None)
-    monkeypatch.setattr("attnlab_course.sandbox.worker.Worker", lambda jail: open_here())
     monkeypatch.setenv("COLUMNS", "200")
     many = {"double.py": GOOD, **{f"an_answer_to_nothing_{n}.py": "" for n in range(9)}}
     (room / "submissions" / "Ada-Lovelace.zip").write_bytes(zip_of(many))
@@ -89,6 +50,7 @@ def test_without_bubblewrap_nothing_is_graded_and_the_line_that_installs_it_is_t
     room, monkeypatch
 ):
     (room / "submissions" / "alice.zip").write_bytes(handed_in({"double.py": RAISES}))
+    monkeypatch.undo()
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("sys.prefix", "/nowhere")
     with pytest.raises(CouldNotRun, match="apt-get install bubblewrap"):

@@ -10,10 +10,19 @@ from attnlab_course.grade_command import grade
 from attnlab_course.grade_one_command import grade_one
 from attnlab_course.grading import one_submission
 
-from .classroom import GOOD, RAISES, SQUARE, exercises_in, handed_in, open_here, zip_of
+from .classroom import (
+    GOOD,
+    MULTIPLIES,
+    RAISES,
+    SQUARE,
+    exercises_in,
+    grade_here,
+    handed_in,
+    open_here,
+    zip_of,
+)
 from .homework import homework_log
 
-MULTIPLIES = "import numpy\ndef double(number):\n    return float(numpy.multiply(number, 2))\n"
 LOG = json.dumps(homework_log()).encode()
 CLASS = {
     "alice.zip": handed_in({"double.py": GOOD, "why.txt": "Because."}, student="A"),
@@ -31,9 +40,7 @@ CLASS = {
 @pytest.fixture
 def room(tmp_path, monkeypatch):
     """A class that is graded, with a review and the points of a text filled in."""
-    monkeypatch.setattr("attnlab_course.grading.gradebook.exercise_names", lambda: ["attention"])
-    monkeypatch.setattr("attnlab_course.sandbox.jail.probe", lambda: None)
-    monkeypatch.setattr("attnlab_course.sandbox.worker.Worker", lambda jail: open_here())
+    grade_here(monkeypatch)
     monkeypatch.setattr(one_submission, "probe", lambda: None)
     monkeypatch.setattr(one_submission, "_TimedWorker", lambda jail, deadline: open_here())
     monkeypatch.chdir(tmp_path)
@@ -129,17 +136,6 @@ def test_the_questions_are_drawn_with_the_seed_of_the_class(room, capsys, monkey
     monkeypatch.setattr(one_submission, "_SHEETS", ("reviews.csv",))  # the planted fault
     result_of(room, capsys, room / "class" / "bob.zip")
     assert seeds == [(room / "grades" / "grading.json").read_text(), "another"]
-
-
-@pytest.mark.parametrize("name", ["alice.zip", "carla/double.py", "eve_double.py", "finn.zip"])
-def test_from_standard_input_the_result_is_the_same(room, capsys, monkeypatch, name):
-    of_class = graded_class(room, capsys)
-    stream = io.TextIOWrapper(io.BytesIO(CLASS[name]))
-    monkeypatch.setattr("sys.stdin", stream)
-    _, result = result_of(room, capsys, "-", name=name)
-    assert result.pop("submission") == name
-    del result["format"]
-    assert result == of_class[result["student"]]
 
 
 def test_a_file_with_the_name_of_a_key_is_graded_under_the_name_of_its_student(room, capsys):
@@ -251,10 +247,3 @@ def test_after_the_deadline_no_exercise_is_begun(room, capsys, monkeypatch):
     status, result = result_of(room, capsys, room / "class" / "bob.zip")
     assert (status, result["state"]) == (3, "failed")
     assert "the time of --seconds is over" in result["error"]
-
-
-def test_a_failure_is_told_on_the_terminal_too_where_the_result_is_a_file(room, capsys):
-    assert (
-        grade_one("gone.zip", grades=Path("grades"), course=Path("gone.toml"), out=Path("x")) == 3
-    )
-    assert json.loads(Path("x").read_text())["error"] in capsys.readouterr().err

@@ -243,16 +243,6 @@ def test_the_logs_of_several_students_may_lie_in_one_zip(tmp_path, exercises):
     assert [each.student for each in read_class(folder, exercises)] == ["dora", "emil"]
 
 
-def test_one_students_log_downloaded_twice_is_one_submission(tmp_path, exercises):
-    files = {}
-    for name in ("submission_log.json", "submission_log (1).json"):
-        files[name] = json.dumps(homework_log())
-    (tmp_path / "alice.zip").write_bytes(zip_of(files))
-    (alice,) = read_class(tmp_path, exercises)
-    assert (alice.student, alice.problems) == ("alice", [])
-    assert sorted(alice.answers) == sorted(NAMES)
-
-
 def test_an_answer_beside_a_log_fills_what_the_log_left_blank(tmp_path, exercises):
     blank = homework_log(**dict.fromkeys(PARTS["identity"]))
     weights = "def weights():\n    return 1, 2, 3\n"

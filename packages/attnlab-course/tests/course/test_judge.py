@@ -1,12 +1,10 @@
 """Answers beside what was expected, and mistakes told by their names."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
 
-import attnlab_course
 from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
@@ -117,18 +115,6 @@ def test_integers_too_large_for_an_array_are_compared():
     assert difference(2**70, 2**70, 0) is None
     assert "they differ" not in difference(1, 2**70, 0).words
     assert not is_same(2**70, 2**70 + 1, 0)
-
-
-class Spoof(torch.Tensor):
-    def __eq__(self, other):
-        return True
-
-    __hash__ = None
-
-
-def test_a_class_that_claims_to_equal_everything_is_seen_through():
-    spoof = torch.zeros(2, 2, dtype=torch.float64).as_subclass(Spoof)
-    assert difference(RIGHT, read_answer(encode(spoof)), 1e-6) is not None
 
 
 def test_a_wrong_answer_is_told_its_mistake_where_it_is_a_known_one():
@@ -378,9 +364,3 @@ def test_a_program_that_takes_too_much_memory_is_told_how_much_it_may_take(check
     outcome, _ = check_softmax("return [0] * 10**11")
     words = outcome.checks[0].failure.words
     assert words.startswith("MemoryError; it may take 2 GB in all; make its arrays and lists")
-
-
-def test_no_module_of_the_course_hides_the_function_check():
-    names = {path.stem for path in Path(attnlab_course.__file__).parent.iterdir()}
-    assert not names & set(attnlab_course.__all__)
-    assert callable(attnlab_course.check)

@@ -2,11 +2,8 @@
 
 import pytest
 
-from attnlab_course.catalog import exercise_names, find_exercise
-from attnlab_course.cells import program_of_notebook, starter_cells, starter_notebook
 from attnlab_course.notebook_cells import join_cells
 from attnlab_course.sandbox.runner import load_names
-from attnlab_course.workspace import is_untouched
 
 GOOD = "def double(number):\n    return 2 * number\n"
 STRAY = {
@@ -62,10 +59,3 @@ def test_an_error_in_a_definition_is_raised_and_cells_that_are_no_python_are_cou
 
 def test_a_plain_cell_stays_as_it_is_written():
     assert join_cells(["# mine\n" + GOOD]).program == "# mine\n" + GOOD + "\n"
-
-
-@pytest.mark.parametrize("name", exercise_names())
-def test_a_starter_from_a_notebook_is_untouched(name):
-    exercise = find_exercise(name)
-    notebook = starter_notebook(starter_cells(exercise.source, name), name)
-    assert is_untouched(exercise, program_of_notebook(notebook))

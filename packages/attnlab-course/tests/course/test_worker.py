@@ -26,6 +26,7 @@ from attnlab_course.sandbox.replies import (
 )
 from attnlab_course.sandbox.runner import encode, has_ended
 from attnlab_course.sandbox.worker import Limits, Worker
+from tests.sampling import sampled
 
 from .classroom import questions_of
 from .hostile.cheats import CHEATS
@@ -214,12 +215,13 @@ def test_damaged_messages_end_a_reply():
     assert split_reply(struct.pack(">Q", len(deep)) + deep) == []
 
 
-def test_no_cheat_scores_more_than_doing_nothing(jailed):
+@pytest.mark.parametrize("step", sampled([3, 1], 1))
+def test_no_cheat_scores_more_than_doing_nothing(jailed, step):
     questions = questions_of("attention")
 
     def score(source):
         return judge(questions, ask(jailed, source, questions.encoded, is_graded=True)).points
 
     assert score("def attention(query, key, value, mask=None):\n    return None\n") == 0
-    assert {name: points for name in CHEATS if (points := score(CHEATS[name]))} == {}
+    assert {name: points for name in [*CHEATS][::step] if (points := score(CHEATS[name]))} == {}
     assert score(SOLUTION) == sum(check.points for check in questions.checks)

@@ -102,11 +102,6 @@ def test_a_notebook_and_a_program_hold_the_same_code(attention):
     assert not is_untouched(attention, "x = \n")
 
 
-def test_beginning_writes_program_notebook_and_picture(begun):
-    names = sorted(path.name for path in begun.folder.iterdir())
-    assert names == ["attention.ipynb", "attention.py", "attention.svg", "log.jsonl"]
-
-
 def test_the_answer_is_the_file_that_was_written_in(begun, attention):
     assert begun.answer(attention).path.suffix == ".py"
     notebook = begun.folder / "attention.ipynb"
@@ -167,12 +162,6 @@ def test_what_is_handed_in_is_one_file_with_hashes_and_the_log(begun, attention,
     entry = manifest["exercises"]["attention"]
     assert entry["sha256"] == hashlib.sha256(solved.encode()).hexdigest()
     assert manifest["student"] == "Ada"
-
-
-def test_a_blank_answer_is_left_out_and_nothing_at_all_is_refused(begun, tmp_path):
-    with pytest.raises(WrongUsage, match="no answer in"):
-        hand_in(begun, known("attention"), "Ada", tmp_path / "x.zip", None)
-    assert not (tmp_path / "x.zip").exists()
 
 
 def test_a_text_is_read_and_never_run(tmp_path):
