@@ -61,7 +61,7 @@ the starter's statements come after the student's
     course::a_student_who
 a single submission is called graded unseen
     attnlab_course/grading/one_submission.py _grade = lambda *given: {'state': 'graded'}
-    school::many_workers_at_once school::a_program_is_read school::the_commands_of
+    school::by_the_page
 wrong answers are called solved
     attnlab_course/workspace.py State.solved = property(lambda self: True)
     course::a_learner_without
