@@ -139,31 +139,6 @@ def check_idle(server: Threaded) -> None:
         assert received(client) == b""
 
 
-def check_sizes_on_the_wire(server: Threaded) -> None:
-    before = memory()
-    endless = server.head("POST", "/api/ask", transfer_encoding="chunked")
-    piece = b"10000\r\n" + b"[" * 2**16 + b"\r\n"
-    with server.connect() as client:
-        client.sendall(endless)
-        sent = 0
-        try:
-            while sent < 2**27:
-                client.sendall(piece)
-                sent += len(piece)
-        except OSError:
-            pass
-    assert sent < 2**25
-    for large in (
-        b"x-a: " + b"a" * 2**16,
-        b"\r\n".join(b"x-%d: b" % each for each in range(9_000)),
-    ):
-        answer = server.send(b"GET / HTTP/1.1\r\n" + large + b"\r\n\r\n")
-        assert answer == b"" or b" 400 " in answer or b" 431 " in answer
-    assert b" 413 " in server.send(server.head("POST", "/api/ask", content_length="1048577"))
-    server.until(lambda: server.open == 0)
-    assert memory() - before < 20 * 2**20
-
-
 def check_no_http(server: Threaded) -> None:
     own = f"host: 127.0.0.1:{server.port}".encode()
     for content in (
@@ -181,7 +156,3 @@ def check_no_http(server: Threaded) -> None:
             assert name + b": " + value in answer.lower() or value in answer, (name, answer)
         assert b"Traceback" not in answer
     assert NO_HTTP in server.send(b"\0\1\2\3\r\n\r\n")
-
-
-def memory() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4_096

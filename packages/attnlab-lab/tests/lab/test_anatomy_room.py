@@ -282,18 +282,6 @@ def test_wrong_numbers_are_caught(open_lab: Open, playground: Path, tmp_path: Pa
             check(page)
 
 
-@pytest.mark.slow
-def test_the_command_of_each_experiment_names_a_part_that_there_is(open_lab: Open) -> None:
-    from attnlab.experiments.anatomy.config import AnatomyConfig
-
-    page = settled(open_lab(ROOM))
-    for name in PARTS:
-        command = part(page, name).locator("pre").nth(1).text_content()
-        start, _, chosen = command.rpartition("=")
-        assert start == "attnlab run anatomy --set only"
-        AnatomyConfig.from_mapping({"only": chosen})
-
-
 def test_every_experiment_can_be_done_by_keyboard(open_lab: Open) -> None:
     page = settled(open_lab(ROOM))
     focus = "document.activeElement"
@@ -324,6 +312,7 @@ def test_every_experiment_can_be_done_by_keyboard(open_lab: Open) -> None:
     assert "Mean -0.06" in said(page, "norms")
 
 
+@pytest.mark.slow
 def test_a_link_brings_everything_back(open_lab: Open) -> None:
     page = settled(open_lab(f"{ROOM}&seed=4"))
     slide(page, "width", 8)

@@ -97,6 +97,7 @@ def test_an_answer_is_sent_and_copied_as_it_was_pasted(opened: Any, kind: str) -
     assert sent(page) == read_code(page) == as_a_field_holds(text)
 
 
+@pytest.mark.slow
 def test_an_answer_comes_back_from_the_folder_byte_for_byte(opened: Any, home: Path) -> None:
     text = as_a_field_holds(AWKWARD["tabs and blanks"] + AWKWARD["other scripts"])
     page = opened("softmax")
@@ -108,6 +109,7 @@ def test_an_answer_comes_back_from_the_folder_byte_for_byte(opened: Any, home: P
     assert read_code(page) == text
 
 
+@pytest.mark.slow
 def test_drafts_stay_and_undo_never_reaches_into_another_exercise(opened: Any) -> None:
     page = opened("softmax")
     write_code(page, "one = 1\n")
@@ -193,21 +195,10 @@ COLORS = """host => {
 }"""
 
 
-@pytest.mark.slow
-def test_a_screen_reader_hears_what_the_field_is_and_how_to_leave_it(opened: Any) -> None:
-    page = opened()
-    field = page.get_by_role("textbox", name="Your answer", exact=True)
-    assert field.get_attribute("aria-multiline") == "true"
-    described = field.evaluate(
-        "node => node.getRootNode().getElementById(node.getAttribute('aria-describedby'))"
-        ".textContent"
-    )
-    assert "Escape, then Tab leaves the field" in described
-
-
 # Lines that a check names.
 
 
+@pytest.mark.slow
 def test_the_line_that_an_error_names_is_marked_and_moves_with_the_text(opened: Any) -> None:
     page = opened()
     marked = page.locator(".cm-line.marked")

@@ -17,7 +17,6 @@ from tests.sampling import sampled
 from .playing import (
     check_look,
     press,
-    replace_in_script,
     settled,
     tamper,
     write_code,
@@ -84,31 +83,6 @@ def test_a_wrong_answer_is_told_its_mistake_and_mended_and_both_are_in_the_folde
     assert tries(home) == before + 3
 
 
-IN_SIGHT = """node => {
-  const { top, bottom } = node.getBoundingClientRect();
-  const above = document.querySelector(".told-line").getBoundingClientRect().bottom;
-  return top >= above && bottom <= innerHeight;
-}"""
-
-
-@pytest.mark.slow
-def test_what_a_check_says_is_in_sight_where_the_window_is_low(opened: Any, context: Any) -> None:
-    address, in_sight = opened().url, []
-    for alter in ("", 'first.scrollIntoView({ block: "nearest" });'):
-        page = context.new_page()
-        page.set_viewport_size({"width": 1280, "height": 600})
-        if alter:
-            replace_in_script(page, alter, "")
-        page.goto(address)
-        page.wait_for_selector(PART)
-        write_code(page, WRONG)
-        page.evaluate("scrollTo(0, 0)")
-        page.keyboard.press("Control+Enter")
-        page.locator(".feedback .verdict").wait_for()
-        in_sight.append(page.locator(".feedback .verdict").evaluate(IN_SIGHT))
-    assert in_sight == [True, False]
-
-
 @pytest.mark.slow
 def test_an_exercise_that_is_solved_leads_to_the_next_one(opened: Any, home: Path) -> None:
     page = opened()
@@ -125,26 +99,7 @@ def test_an_exercise_that_is_solved_leads_to_the_next_one(opened: Any, home: Pat
     page.locator(f"#exercise option[value={wanted}]:checked").wait_for(state="attached")
     settled(page)
     assert f"exercise={wanted}" in page.url
-    assert page.locator("#exercise").evaluate(IN_SIGHT)
     assert following.count() == 0
-
-
-@pytest.mark.slow
-def test_after_the_last_exercise_the_course_says_that_all_are_solved(
-    opened: Any, context: Any
-) -> None:
-    page = context.new_page()
-
-    def alter(told: Any) -> None:
-        for chapter in told["chapters"]:
-            for exercise in chapter["exercises"]:
-                exercise["state"] = "solved"
-
-    tamper(page, "/api/course$", alter)
-    page.goto(opened().url)
-    page.wait_for_selector(PART)
-    told = check(page, solution_text(find_exercise("attention").source))
-    assert "Every exercise is solved." in told
 
 
 @pytest.mark.slow
@@ -169,6 +124,7 @@ def test_what_stands_in_backticks_is_shown_as_code_and_never_as_markup(
     assert page.locator(".criteria li").first.locator("code").inner_text() == "small"
 
 
+@pytest.mark.slow
 def test_hints_come_one_by_one_and_stay(opened: Any) -> None:
     page = opened(exercise="causal_mask")
     hints = find_exercise("causal_mask").parts.hints
@@ -185,6 +141,7 @@ MULTIPLIED = WRONG.replace('scores.masked_fill(~mask, float("-inf"))', "scores *
 )
 
 
+@pytest.mark.slow
 def test_a_hint_is_first_about_the_mistake_that_was_found(opened: Any) -> None:
     page = opened()
     told = check(page, MULTIPLIED)
@@ -237,6 +194,7 @@ def test_a_solution_of_no_exercise_is_refused_and_leaves_no_log(tmp_path: Path) 
     assert not (tmp_path / "course").exists()
 
 
+@pytest.mark.slow
 def test_what_is_banned_is_told_beside_the_verdict(opened: Any) -> None:
     own = "import torch\ndef softmax(x, dim=-1):\n    return torch.softmax(x, dim).nan_to_num(0)\n"
     told = check(opened(exercise="softmax"), own)

@@ -222,6 +222,7 @@ def test_a_task_opens_on_no_solution_of_an_exercise(open_lab: Open) -> None:
         assert python_of(page).holds
 
 
+@pytest.mark.slow
 def test_all_by_keyboard_and_the_link_brings_it_back(open_lab: Open) -> None:
     page = open_lab(link_of("unique"))
     cell = page.get_by_label("Km, A, 1", exact=True)

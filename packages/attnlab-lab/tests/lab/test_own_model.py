@@ -24,6 +24,7 @@ def choose(page: Any, **settings: str) -> None:
             field.select_option(label=value)
 
 
+@pytest.mark.slow
 def test_another_task_and_size_are_trained_at_once_and_kept_in_the_link(open_lab: Open) -> None:
     page = trained(open_lab())
     choose(page, task="Reverse", letters="2", heads="3", seed="7")

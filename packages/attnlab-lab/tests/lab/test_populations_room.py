@@ -247,6 +247,7 @@ def test_a_wrong_number_is_caught(context: Any, opened: Any, found: Any, fault: 
         check()
 
 
+@pytest.mark.slow
 def test_all_seeds_read_an_input_that_is_typed(opened: Any, found: Any) -> None:
     population, heads = found
     page = opened()
@@ -270,6 +271,7 @@ def test_all_seeds_read_an_input_that_is_typed(opened: Any, found: Any) -> None:
     check_maps(page, heads, means(heads), POSITIONS, 1)
 
 
+@pytest.mark.slow
 def test_seeds_are_sorted_and_filtered_and_a_link_brings_it_back(
     context: Any, opened: Any, found: Any
 ) -> None:
@@ -304,41 +306,6 @@ def test_seeds_are_sorted_and_filtered_and_a_link_brings_it_back(
     assert "member" not in again.url
     again.evaluate("location.hash = '#v=1&room=populations&population=gone'")
     again.get_by_text("There is no population gone in this folder.").wait_for()
-
-
-@pytest.mark.slow
-def test_it_works_by_keyboard(opened: Any) -> None:
-    page = opened(member="0")
-
-    def focused() -> str:
-        return page.evaluate("document.activeElement.dataset.name ?? document.activeElement.id")
-
-    for _ in range(40):
-        page.keyboard.press("Tab")
-        if focused() == "0":
-            break
-    across = page.evaluate(
-        "() => { const all = [...document.querySelectorAll('.seed')];"
-        " return all.filter(each => each.offsetTop === all[0].offsetTop).length }"
-    )
-    for key, name in (
-        ("ArrowRight", 1),
-        ("ArrowDown", 1 + across),
-        ("ArrowUp", 1),
-        ("End", 11),
-        ("ArrowRight", 11),
-        ("Home", 0),
-    ):
-        page.keyboard.press(key)
-        assert (focused(), chosen(page)) == (str(name), [str(name)])
-        assert f"member={name}" in page.url
-    page.keyboard.press("Tab")
-    assert focused() == "seed"
-    page.keyboard.press("Control+A")
-    page.keyboard.type("7")
-    assert chosen(page) == ["7"]
-    page.keyboard.press("Shift+Tab")
-    assert focused() == "7"
 
 
 def test_it_fits_any_width_and_is_legible(opened: Any) -> None:

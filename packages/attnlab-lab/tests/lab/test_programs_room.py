@@ -171,6 +171,7 @@ def test_a_program_is_typed_mended_proved_and_its_heads_have_its_lines(opened: A
     assert page.locator(".proof-part h2").count() == 0
 
 
+@pytest.mark.slow
 def test_a_link_brings_the_program_back(context: Any, opened: Any) -> None:
     page = opened()
     own = 'here = tokens == "(" # a & b\noutput = where(here, "+", "%")'
@@ -303,6 +304,7 @@ def test_an_older_answer_that_comes_late_is_not_shown(opened: Any, what: str) ->
     assert page.locator(".proof-part h2").count() == 0
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_told_in_a_sentence(opened: Any) -> None:
     page = opened()
     for label, text, words in [

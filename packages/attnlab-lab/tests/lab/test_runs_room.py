@@ -174,16 +174,7 @@ def test_from_an_empty_folder_to_a_run_on_the_bench(context: Any, runs_lab: Lab)
     check_domain(settled(again), folder, CutEdge(layer=0, head=0, query=3, key=1))
 
 
-def test_start_is_in_sight_however_long_the_form_is(opened: Any) -> None:
-    page = opened()
-    page.set_viewport_size({"width": 1280, "height": 600})
-    button = page.get_by_role("button", name="Start", exact=True)
-    in_sight = "node => node.getBoundingClientRect().bottom <= innerHeight"
-    assert button.evaluate(in_sight)
-    button.evaluate("node => node.closest('.bar').style.setProperty('position', 'static')")
-    assert not button.evaluate(in_sight)
-
-
+@pytest.mark.slow
 def test_the_form_says_what_the_command_line_says(
     opened: Any, runs_lab: Lab, capsys: Any, monkeypatch: Any
 ) -> None:
@@ -244,30 +235,6 @@ def test_two_runs_side_by_side_at_any_width(opened: Any, runs_lab: Lab, sorter: 
     page.get_by_role("heading", name="two", exact=True).wait_for()
     opened(page=page, show="three")
     page.locator("#notice").filter(has_text="There is no run “three”").wait_for()
-
-
-@pytest.mark.slow
-def test_the_list_says_what_tells_runs_apart(opened: Any, runs_lab: Lab, sorter: Path) -> None:
-    for name in ("plain", "deeper"):
-        shutil.copytree(sorter, runs_lab.folder / "runs" / name)
-    config = runs_lab.folder / "runs" / "deeper" / "config.json"
-    told = json.loads(config.read_text())
-    told["settings"] |= {"num_layers": 2, "task": "copy"}
-    config.write_text(json.dumps(told))
-
-    def notes(page: Any) -> list[str]:
-        card = "li:has(button:text-is('{}')) .note:has-text('steps=1200')"
-        for name in ("plain", "deeper"):
-            page.locator(card.format(name)).wait_for()
-        return [page.locator(card.format(name)).inner_text() for name in ("plain", "deeper")]
-
-    plain, deeper = notes(opened())
-    usual = "steps=1200, learning_rate=0.01, evaluate_every=200"
-    for note in (plain, deeper):
-        assert re.search(r" · \d+ \w+, \d\d:\d\d · 3 of 3 claims hold$", note)
-    assert plain.startswith(f"sorting, seed 0 · {usual} · ")
-    assert {"task=copy", "num_layers=2"} <= set(re.split(", | · ", deeper))
-    assert not {"task=sort", "num_layers=1"} & set(re.split(", | · ", plain))
 
 
 @pytest.mark.slow

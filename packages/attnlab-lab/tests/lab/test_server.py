@@ -33,30 +33,6 @@ def numbers(packed):
 
 
 @pytest.mark.slow
-def test_a_job_runs_and_its_run_is_like_any_other(lab):
-    settings = {"steps": 40, "evaluate_every": 20, "batch_size": 32}
-    asked = {"experiment": "sorting", "settings": settings, "seed": 3, "name": "mine"}
-    assert lab.post("/api/jobs", asked)["name"] == "mine"
-    told = list(lab.events("mine"))
-    assert [number for number, _ in told] == list(range(1, len(told) + 1))
-    assert (told[0][1]["event"], told[-1][1]["event"]) == ("began", "ended")
-    assert told[-1][1]["state"] == "finished"
-    steps = [event for _, event in told if event["event"] == "step"]
-    assert (steps[-1]["step"], steps[-1]["steps"]) == (40, 40)
-    assert "loss" in steps[-1]["figures"]
-    assert list(lab.events("mine", after=2)) == told[2:]
-    assert lab.job("mine")["state"] == "finished"
-    states = {run["run"]: run["state"] for run in lab.ask("GET", "/api/runs").value}
-    assert states == {"mine": "finished", "sorter": "finished"}
-    found = lab.ask("GET", "/api/runs/mine").value
-    assert found["config"]["seed"] == 3
-    assert found["config"]["settings"]["batch_size"] == 32
-    assert found["claims"]
-    assert found["metrics"][-1]["step"] == 40
-    report = lab.ask("GET", "/runs/mine/report.html")
-    assert report.body == (lab.folder / "runs/mine/report.html").read_bytes()
-
-
 def test_answers_are_those_of_the_library(lab):
     run = lab.folder / "runs" / "sorter"
     edits = [{"edit": "CutEdge", "query": 3, "key": 1, "head": 1}]
@@ -91,22 +67,6 @@ def test_answers_are_those_of_the_library(lab):
     stored = [{"edit": "FreezePattern", "recording": str(Path("/etc"))}]
     wrong = lab.ask("POST", "/api/ask", {"run": "sorter", "input": "cab", "edits": stored})
     assert (wrong.status, "cannot read a recording" in wrong.value["error"]) == (400, True)
-
-
-def test_enter_shows_an_address_for_one_more_browser(lab):
-    assert "Enter shows a new address" in lab.process.stdout.readline()
-    for _ in range(2):
-        lab.process.stdin.write("\n")
-        lab.process.stdin.flush()
-        told = lab.process.stdout.readline()
-        lab.process.stdout.readline()
-        path = "/" + told.strip().rpartition("/")[2]
-        assert path != lab.opening
-        lab.opening = path
-        lab.open()
-        assert lab.ask("GET", "/").status == 200
-    lab.process.stdin.close()  # the lab goes on without a terminal
-    assert lab.ask("GET", "/").status == 200
 
 
 def test_a_port_that_is_taken_is_one_sentence(lab, capsys):

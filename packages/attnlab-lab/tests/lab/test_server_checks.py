@@ -1,7 +1,6 @@
 """The checks of the guard, the connections, the jobs and the answers hold, and each fails where a
 line of them is changed."""
 
-import resource
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -45,19 +44,6 @@ def run(check: Any, folder: Path, patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_it_holds(check, tmp_path, monkeypatch):
     run(check, tmp_path, monkeypatch)
-
-
-@pytest.mark.slow
-def test_no_path_of_very_many_leads_out_of_the_runs(tmp_path, monkeypatch):
-    run(lambda page: guard_checks.check_paths(page, 1), tmp_path, monkeypatch)
-
-
-@pytest.mark.slow
-def test_500_slow_clients_are_closed(tmp_path, monkeypatch):
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4_096, most), most))  # both ends are ours
-    with connections_checks.threaded(monkeypatch, tmp_path) as server:
-        connections_checks.check_slow(server, 165)
 
 
 @pytest.mark.parametrize(
