@@ -14,15 +14,6 @@ def test_the_page_is_the_one_that_the_program_makes():
     assert commands.PAGE.read_text() == commands.page(), "python docs/commands.py writes it"
 
 
-def test_the_page_has_every_command_and_its_options():
-    page = commands.page()
-    for chain, command in commands.commands(commands.app):
-        section = page.partition(f"\n### {chain}\n")[2].partition("\n##")[0]
-        assert commands.summary(command) in section
-        for argument in commands.arguments(command):
-            assert f"| `{argument.name}`" in section
-
-
 def greet(name: str, /, *, loud: bool = False, times: int = 0, tone: str, calm: int = 1) -> None:
     """Greet somebody
 

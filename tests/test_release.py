@@ -2,8 +2,6 @@
 
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -31,15 +29,6 @@ def test_all_files_say_one_version_and_it_is_the_tag_of_the_commit():
     assert version.fault(version.versions(), version.tags_here()) == ""
 
 
-def test_make_dist_goes_on_where_the_version_is_right():
-    command = [sys.executable, "release/version.py"]
-    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.strip()) == (
-        0,
-        set.union(*version.versions().values()).pop(),
-    )
-
-
 def test_a_version_is_written_everywhere_with_what_the_packages_ask_of_one_another(tree):
     version.write("7.8.9", "2031-02-03", tree)
     found = version.versions(tree)
@@ -50,12 +39,6 @@ def test_a_version_is_written_everywhere_with_what_the_packages_ask_of_one_anoth
     assert '"attnlab-course==7.8.9"' in lab
     assert "date-released: 2031-02-03\n" in (tree / "CITATION.cff").read_text()
     assert "## Unreleased\n\n## 7.8.9 (2031-02-03)\n" in (tree / "CHANGELOG.md").read_text()
-
-
-def test_a_version_in_the_making_begins_no_chapter(tree):
-    version.write("7.8.9.dev0", "2031-02-03", tree)
-    assert set.union(*version.versions(tree).values()) == {"7.8.9.dev0"}
-    assert "7.8.9" not in (tree / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -75,16 +58,6 @@ def test_a_file_that_says_another_version_or_none_is_named(tree, file, old, new,
     path = tree / file
     path.write_text(path.read_text().replace(old, new))
     assert words in version.fault(version.versions(tree), [])
-
-
-def test_another_tag_is_refused(tree):
-    assert "has the tag v0.0.1, and its files say" in version.fault(
-        version.versions(tree), ["v0.0.1"]
-    )
-
-
-def test_what_is_no_version_is_refused():
-    assert "such as 0.2.0" in version.main(["next"])
 
 
 def copied_folders(root):

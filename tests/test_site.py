@@ -162,6 +162,7 @@ def built(folder: Path, source: Path) -> Path:
     return folder / "html"
 
 
+@pytest.mark.slow  # by default a tiny one is built, and the links of pages are followed on disk
 @pytest.mark.xdist_group("site")
 def test_the_site_builds_and_each_search_finds_its_page(tmp_path, browser):
     site = built(tmp_path, DOCS)
