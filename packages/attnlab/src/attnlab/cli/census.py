@@ -19,8 +19,9 @@ from attnlab.cli.options import (
 )
 from attnlab.cli.output_folder import show_page
 from attnlab.cli.progress import corpus_lines, counting, progress, steps_of
-from attnlab.cli.prompts import is_pretrained, open_model, require_tokenizer
+from attnlab.cli.prompts import check_corpus_command, open_model, open_reader
 from attnlab.cli.terminal import print_json, say, show_table
+from attnlab.display import card_of
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -84,50 +85,32 @@ def count(
     from attnlab.experiments.census import census as count_all
     from attnlab.experiments.census import census_in_shares, estimate_census
     from attnlab.experiments.sweeps.executors import Where
+    from attnlab.look.census.result import CENSUS_FILE, census_folder
     from attnlab.look.corpus import Corpus
 
-    if not is_pretrained(model):
-        raise WrongUsage(
-            f"census is for pretrained models; {model} is a run: in Python, Corpus takes encode=."
-        )
     share = (1, 1) if shard is None else _share_of(shard)
-    _check_folder(out, resume)
+    in_shares = shares is not None or engine_options != HERE
+    if in_shares and (out is None or shard is not None):
+        raise WrongUsage("--shares, --workers and --engine need --out, without --shard.")
+    check_corpus_command(
+        "census", model, None if out is None else census_folder(out), resume=resume
+    )
     texts = Corpus(corpus, **vars(reading))
     if estimate:
-        opened = open_model(model)
-        require_tokenizer(opened)
-        return _show_estimate(estimate_census(opened, texts, heads=head, effects=effects), price)
+        rate = estimate_census(open_reader(model), texts, heads=head, effects=effects)
+        return _show_estimate(rate, price)
     again = "the same command with --resume."
-    with writing_to(out, "census.json", again), progress(str(corpus), is_quiet=as_json) as observer:
-        how = SweepOptions(progress=steps_of(observer, "effects"))
-        if shares is None and engine_options == HERE:
-            opened = open_model(model)
-            require_tokenizer(opened)
-            result = count_all(
-                opened,
-                texts,
-                heads=head,
-                effects=effects,
-                shard=share,
-                out=out,
-                progress=corpus_lines(observer),
-                how=how,
-            )
-        else:
-            if out is None or shard is not None:
-                raise WrongUsage("--shares, --workers and --engine need --out, without --shard.")
+    with writing_to(out, CENSUS_FILE, again), progress(str(corpus), is_quiet=as_json) as observer:
+        options: dict[str, Any] = {"heads": head, "effects": effects, "out": out}
+        options["how"] = SweepOptions(progress=steps_of(observer, "effects"))
+        if in_shares:
             workers = engine_options.workers
-            result = census_in_shares(
-                model,
-                texts,
-                shares or 2 * (workers or 2),
-                Where(engine_options.engine, workers, engine_options.address),
-                out=out,
-                heads=head,
-                effects=effects,
-                observer=observer,
-                how=how,
-            )
+            where = Where(engine_options.engine, workers, engine_options.address)
+            number = shares or 2 * (workers or 2)
+            result = census_in_shares(model, texts, number, where, observer=observer, **options)
+        else:
+            show = corpus_lines(observer)
+            result = count_all(open_reader(model), texts, shard=share, progress=show, **options)
     return _show(result, out, as_json=as_json)
 
 
@@ -195,24 +178,12 @@ def _share_of(shard: str) -> tuple[int, int]:
     return int(share), int(shards)
 
 
-def _check_folder(out: Path | None, resume: bool) -> None:
-    from attnlab.look.census.result import CensusFolder
-
-    if resume and out is None:
-        raise WrongUsage("--resume needs --out with the folder of the census.")
-    if out is not None and CensusFolder(out).is_there and not resume:
-        raise WrongUsage(
-            f"{out} holds a census already: resume it with --resume, or choose another folder."
-        )
-
-
 def _show(result: "Census", out: Path | None, *, as_json: bool) -> int:
-    from attnlab.draw.census import METRICS, write_census_page
+    from attnlab.draw.census import write_census_page
 
-    rows = result.table()
     if as_json:
         counted = {"counts": result.counts, "missing": result.missing, "caution": result.caution}
-        print_json({**counted, "heads": rows})
+        print_json({**counted, "heads": result.table()})
     if not result.counts["texts read"]:
         say("this share of the corpus has no text")
         return 0
@@ -225,43 +196,12 @@ def _show(result: "Census", out: Path | None, *, as_json: bool) -> int:
     if result.missing:
         say(f"blocks of 256 rows that no share read: {', '.join(map(str, result.missing))}")
     say(result.kinds_text())
-    _show_heads(result, rows)
-    if len(rows) > _MAX_HEADS and out is None:
-        say(f"{len(rows) - _MAX_HEADS} more heads: --out writes a page of all, --json prints them")
-    if result.effects:
-        metric = METRICS[result.effects[0]["metric"]]
-        say(f"largest effects first: {metric} where a head's output is zero")
-        if result.effects[0]["metric"] == "loss":
-            say("* significant, with the share of false findings held at 5 %")
-    if result.caution:
-        say(f"caution: {result.caution}")
+    card = card_of(result)
+    show_table(card.columns, card.rows[:_MAX_HEADS])
+    if len(card.rows) > _MAX_HEADS and out is None:
+        more = len(card.rows) - _MAX_HEADS
+        say(f"{more} more heads: --out writes a page of all, --json prints them")
+    for line in card.lines:
+        say(line)
     show_page(out, "page.html")
     return 0
-
-
-def _show_heads(result: "Census", rows: list[dict[str, Any]]) -> None:
-    """Print the heads with the largest effects, or that do one thing most."""
-    from attnlab.look.census.result import KINDS
-
-    columns = ["head", "kind", "previous", "first"]
-    if result.effects:
-        rows.sort(key=lambda row: -abs(row["zeroed"]))
-        columns += ["on repeats", "effect [95 %]"]
-    else:
-        rows.sort(key=lambda row: -max(row[name] or 0.0 for name in KINDS if name != "first"))
-        columns += ["duplicate", "induction"]
-    shown = []
-    for row in rows[:_MAX_HEADS]:
-        cells = [row["head"], row["kind"], _number(row["previous"]), _number(row["first"])]
-        if result.effects:
-            ends = f"[{row['zeroed_low']:+.3f}, {row['zeroed_high']:+.3f}]"
-            mark = "*" * bool(row["zeroed_matters"])
-            cells += [_number(row["induction_on_repeats"]), f"{row['zeroed']:+.3f}{mark} {ends}"]
-        else:
-            cells += [_number(row["duplicate"]), _number(row["induction"])]
-        shown.append(cells)
-    show_table(columns, shown)
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"

@@ -19,6 +19,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 if TYPE_CHECKING:
     from torch import nn
 
+    from attnlab.core.store import StateFolder
     from attnlab.look.questions import Question
     from attnlab.look.trace import Trace
     from attnlab.pretrained.model import Pretrained
@@ -178,6 +179,34 @@ def open_model(name: str, **opening: Any) -> "Pretrained":
             raise CouldNotRun(
                 f"there is no run called {name}, and no such pretrained model{why}"
             ) from None
+
+
+def check_corpus_command(
+    command: str, model: str, folder: "StateFolder | None", *, resume: bool, hint: str = ""
+) -> None:
+    """Check the options with which a pretrained model is to read a corpus.
+
+    folder: of --out · hint: added where the model is one of a run.
+    """
+    if not is_pretrained(model):
+        raise WrongUsage(
+            f"{command} is for pretrained models; {model} is a run: in Python, Corpus takes "
+            f"encode=.{hint}"
+        )
+    if resume and folder is None:
+        raise WrongUsage(f"--resume needs --out with the folder of the {command}.")
+    if folder is not None and folder.is_there and not resume:
+        raise WrongUsage(
+            f"{folder.path} holds a {command} already: resume it with --resume, or choose another "
+            "folder."
+        )
+
+
+def open_reader(model: str) -> "Pretrained":
+    """Open a pretrained model that reads texts."""
+    opened = open_model(model)
+    require_tokenizer(opened)
+    return opened
 
 
 @contextmanager

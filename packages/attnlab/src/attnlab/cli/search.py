@@ -15,7 +15,7 @@ from attnlab.cli.options import (
 )
 from attnlab.cli.output_folder import show_page
 from attnlab.cli.progress import corpus_lines, progress
-from attnlab.cli.prompts import is_pretrained, open_model, require_tokenizer
+from attnlab.cli.prompts import check_corpus_command, open_reader
 from attnlab.cli.terminal import print_json, say, show_table
 from attnlab.errors import WrongUsage
 
@@ -67,11 +67,19 @@ def search(
     """
     from attnlab.draw.corpus import write_corpus_page
     from attnlab.look.corpus import Corpus, search_corpus
+    from attnlab.look.corpus.measures import measure_of
+    from attnlab.look.corpus.result import search_folder
 
-    _check_options(model, measure, out, resume)
-    opened = open_model(model)
-    require_tokenizer(opened)
-    texts = Corpus(corpus, **vars(reading))
+    measure_of(measure)
+    if measure == "token:":
+        raise WrongUsage(
+            "token: needs a pattern for a whole token, such as 'token:film|films' or "
+            "'token:[A-Z].*'."
+        )
+    folder = None if out is None else search_folder(out)
+    tune = " To search for settings: attnlab tune."
+    check_corpus_command("search", model, folder, resume=resume, hint=tune)
+    opened, texts = open_reader(model), Corpus(corpus, **vars(reading))
     again = "the same command with --resume."
     with writing_to(out, "search.json", again), progress(str(corpus), is_quiet=as_json) as observer:
         result = search_corpus(
@@ -94,29 +102,6 @@ def search(
     _show(result)
     show_page(out, "page.html")
     return 0
-
-
-def _check_options(model: str, measure: str, out: Path | None, resume: bool) -> None:
-    from attnlab.look.corpus.measures import measure_of
-    from attnlab.look.corpus.result import is_there
-
-    if not is_pretrained(model):
-        raise WrongUsage(
-            f"search is for pretrained models; {model} is a run: in Python, Corpus takes encode=. "
-            "To search for settings: attnlab tune."
-        )
-    measure_of(measure)
-    if measure == "token:":
-        raise WrongUsage(
-            "token: needs a pattern for a whole token, such as 'token:film|films' or "
-            "'token:[A-Z].*'."
-        )
-    if resume and out is None:
-        raise WrongUsage("--resume needs --out with the folder of the search.")
-    if out is not None and is_there(out) and not resume:
-        raise WrongUsage(
-            f"{out} holds a search already: resume it with --resume, or choose another folder."
-        )
 
 
 def _show(result: "CorpusSearch") -> None:

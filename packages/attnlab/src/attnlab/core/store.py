@@ -120,6 +120,29 @@ class StateFolder:
         """Replace the state."""
         write_json(self.path / self.file, {"format": self.form, **state})
 
+    def keep(self, state: Mapping[str, object], tensors: Mapping[str, "Tensor"]) -> None:
+        """Replace the state and its tensors: first these in a new file, then the JSON that names
+        it."""
+        content = pack(tensors)
+        digest = digest_of(content)
+        name = f"numbers-{digest[:12]}.safetensors"
+        write_bytes(self.path / name, content)
+        self.write({**state, "numbers": name, "sha256": digest})
+        for old in self.path.glob("numbers-*.safetensors"):
+            if old.name != name:
+                old.unlink(missing_ok=True)
+
+    def load(self) -> tuple[JsonObject, dict[str, "Tensor"]]:
+        """Read what `keep` wrote: the state and its tensors.
+
+        Raises:
+            CouldNotRun: it is missing, damaged or something else.
+        """
+        state = self.read()
+        with refusing_damage(f"the {self.noun} in {self.path}"):
+            name, digest = Path(str(state.pop("numbers"))).name, state.pop("sha256")
+        return state, self.get(name, digest)
+
     def get(self, name: str, digest: Any) -> dict[str, "Tensor"]:
         """Read the tensors of a file whose checksum the state holds.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab.core.store import JsonObject, write_text
+from attnlab.draw.corpus import capitalized, passage_of
 from attnlab.draw.number_tables import map_of
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import (
@@ -14,35 +15,26 @@ from attnlab.draw.sections import (
     BarSeries,
     MapChoice,
     Maps,
-    Passage,
     PassageGroup,
     Passages,
     ReportContent,
     Section,
     Table,
 )
-from attnlab.errors import WrongUsage, in_order
 from attnlab.look.census import Census
 from attnlab.look.census.bins import distance_words
 from attnlab.look.census.meter import COUNTED
-from attnlab.look.census.result import KINDS, MOST
-from attnlab.look.corpus import Example
+from attnlab.look.census.result import KINDS, METRICS, MOST
 
 _HEADS, _BARS, _EXAMPLES, _TOKENS = 12, 4, 2, 8  # heads, and what is shown of each
 _OFTEN = 5  # occurrences of a token that is ranked by its mean
 _SHARES = ("previous", "first", "own", "duplicate", "induction", "largest")
+_COLUMNS = (*_SHARES, "entropy", "distance")
 _OTHERS = {
     "entropy": "In nats.",
     "distance": "The mean distance back, in tokens; negative is ahead.",
     "spread": "The standard deviation of the distance, in tokens.",
 }
-METRICS = {
-    "loss": "the mean change of the loss, in nats,",
-    "kl": "the divergence of the answer from what it was, in nats,",
-    "cosine": "1 less the cosine of the last vectors to what they were, averaged over tokens,",
-}
-"""Effects in words, by their metric."""
-_COLUMNS = ("previous", "first", "own", "duplicate", "induction", "largest", "entropy", "distance")
 
 
 def census_report(census: Census, *, heads: Sequence[str] | None = None) -> ReportContent:
@@ -54,10 +46,7 @@ def census_report(census: Census, *, heads: Sequence[str] | None = None) -> Repo
             effects, or without effects those that do one thing most.
     """
     rows = census.table()
-    chosen = _chosen(rows) if heads is None else list(heads)
-    unknown = sorted(set(chosen) - set(census.heads), key=in_order)
-    if unknown:
-        raise WrongUsage(f"the head {unknown[0]} was not counted.")
+    chosen = _chosen(census) if heads is None else list(heads)
     missing = f", {len(census.missing)} blocks of them not read" if census.missing else ""
     sections: list[Section] = [_maps(census, rows)]
     if census.effects:
@@ -82,17 +71,16 @@ def write_census_page(census: Census, path: Path | str, **options: Any) -> Path:
     return Path(path)
 
 
-def _chosen(rows: Sequence[JsonObject]) -> list[str]:
+def _chosen(census: Census) -> list[str]:
     """Choose the heads with the largest effects, and those that do one thing most."""
 
     def telling(row: JsonObject) -> float:
         return max(float(row[measure] or 0.0) for measure in KINDS if measure != "first")
 
-    by_kind = sorted(rows, key=telling, reverse=True)
-    by_effect = sorted(rows, key=lambda row: -abs(row.get("zeroed", 0.0)))
-    first = by_effect[: _HEADS * 2 // 3] if "zeroed" in rows[0] else []
-    named = [row["head"] for row in first + by_kind]
-    return list(dict.fromkeys(named))[:_HEADS]
+    ranked = census.ranked()
+    by_effect = ranked[: _HEADS * 2 // 3] if census.effects else []
+    rows = [*by_effect, *sorted(ranked, key=telling, reverse=True)]
+    return list(dict.fromkeys(row["head"] for row in rows))[:_HEADS]
 
 
 def _maps(census: Census, rows: Sequence[JsonObject]) -> Maps:
@@ -112,21 +100,20 @@ def _maps(census: Census, rows: Sequence[JsonObject]) -> Maps:
 
 def _effects(census: Census) -> Maps:
     """Draw the effects of each control, in a unit in which they can be read."""
-    tables, metric = census.effect_tables(), census.effects[0]["metric"]
     largest = max(abs(row["effect"]) for row in census.effects) or 1.0
     unit = 10.0 ** min(0, math.floor(math.log10(largest)))
     high = math.ceil(100.0 * largest / unit) / 100.0  # as the cells show it
     low = -high if any(row["effect"] < 0 for row in census.effects) else 0.0
     maps = []
-    for table in tables:
+    for table in census.effect_tables():
         cells = [[value / unit for value in row] for row in table.values]
         maps.append(map_of(table._replace(values=cells), low, high))
     scale = f" Numbers are in units of {unit:g}." if unit != 1.0 else ""
     caution = f" Caution: {census.caution}" if census.caution else ""
-    metric_words = METRICS[metric]
+    words = METRICS[census.effects[0]["metric"]]
     return Maps(
         title="Whether they matter",
-        caption=f"{metric_words[:1].upper()}{metric_words[1:]} where the head's output is zero "
+        caption=f"{capitalized(words)} where the head's output is zero "
         f"(zeroed) or its weights are equal on all keys (uniform).{scale}{caution}",
         choices=[MapChoice(label="effects", note="", maps=maps)],
     )
@@ -168,25 +155,16 @@ def _short(value: float | None) -> float | None:
 def _examples(census: Census, heads: Sequence[str]) -> Passages:
     groups = []
     for head in heads:
-        items = [_passage(example, "strongest") for example in census.examples(head)[:_EXAMPLES]]
+        shown = [("strongest", example) for example in census.examples(head)[:_EXAMPLES]]
         for tenth, examples in enumerate(census.deciles(head), 1):
-            items += [_passage(example, f"tenth {tenth}") for example in examples[:1]]
+            shown += [(f"tenth {tenth}", example) for example in examples[:1]]
+        items = [passage_of(example, f"{label}: ") for label, example in shown]
         groups.append(PassageGroup(title=f"Head {head}", items=items))
     return Passages(
         title="Examples",
         caption="The query is framed; the key with its largest weight, the first token left out, "
         "is filled. The strongest texts, and one text drawn by lot from each tenth of all texts.",
         groups=groups,
-    )
-
-
-def _passage(example: Example, which: str) -> Passage:
-    places, tokens = zip(*example.context(), strict=True)
-    return Passage(
-        label=f"{which}: {example.value:.3f} · text {example.text:,}",
-        tokens=tokens,
-        query=places.index(example.query),
-        key=places.index(example.key),
     )
 
 

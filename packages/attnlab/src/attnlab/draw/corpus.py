@@ -7,7 +7,6 @@ from typing import Any
 from attnlab.core.store import JsonObject, write_text
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import Passage, PassageGroup, Passages, ReportContent, Table
-from attnlab.errors import WrongUsage, in_order
 from attnlab.look.corpus import MEASURES, CorpusSearch, Example
 
 _HEADS, _EXAMPLES = 12, 10  # shown by default
@@ -32,16 +31,13 @@ def corpus_report(
     measured = [row for row in search.table() if row["count"]]
     if heads is None:
         heads = [row["head"] for row in measured[:most_heads]]
-    unknown = sorted(set(heads) - set(search.heads), key=in_order)
-    if unknown:
-        raise WrongUsage(f"the head {unknown[0]} was not searched.")
     words = _words_of(search.measure)
     order = "lowest" if search.lowest else "highest"
     texts = f"{search.counts.get('texts read', 0):,} texts"
     if not search.is_done:
         texts += " so far"
     return ReportContent(
-        title=_capitalized(words),
+        title=capitalized(words),
         subtitle=f"{search.model}, {order} first, in {texts}.",
         facts=[(name, f"{count:,}") for name, count in search.counts.items() if count],
         sections=[_examples(search, heads, examples), _heads_table(words, measured)],
@@ -51,7 +47,7 @@ def corpus_report(
 def _examples(search: CorpusSearch, heads: Sequence[str], most: int) -> Passages:
     groups = []
     for head in heads:
-        items = list(map(_item, search.examples(head)[:most]))
+        items = list(map(passage_of, search.examples(head)[:most]))
         groups.append(PassageGroup(title=f"Head {head}", items=items))
     return Passages(
         title="Examples",
@@ -71,7 +67,7 @@ def _heads_table(words: str, measured: Sequence[JsonObject]) -> Table:
         rows.append(cells)
     return Table(
         title="Heads",
-        caption=f"{_capitalized(words)}: mean over all tokens where it is defined, with its "
+        caption=f"{capitalized(words)}: mean over all tokens where it is defined, with its "
         "95 % interval (bootstrap over texts), and quantiles of a sample of tokens.",
         columns=["head", "tokens", "mean", "low", "high", "5 %", "median", "95 %"],
         rows=rows,
@@ -84,11 +80,12 @@ def write_corpus_page(search: CorpusSearch, path: Path | str, **options: Any) ->
     return Path(path)
 
 
-def _item(example: Example) -> Passage:
+def passage_of(example: Example, before: str = "") -> Passage:
+    """Show the context of an example; its label begins with `before`."""
     places, tokens = zip(*example.context(), strict=True)
+    at = f"text {example.text:,}, query {example.query:,}, key {example.key:,}"
     return Passage(
-        label=f"{example.value:.3f} · text {example.text:,}, query {example.query:,}, key "
-        f"{example.key:,}",
+        label=f"{before}{example.value:.3f} · {at}",
         tokens=tokens,
         query=places.index(example.query),
         key=places.index(example.key),
@@ -101,5 +98,6 @@ def _words_of(measure: str) -> str:
     return MEASURES.get(measure, measure)
 
 
-def _capitalized(words: str) -> str:
+def capitalized(words: str) -> str:
+    """Return words that begin with a capital letter."""
     return words[:1].upper() + words[1:]

@@ -8,7 +8,7 @@ result.deciles("3.5")           # examples, drawn by lot from each tenth of the 
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,14 +26,14 @@ from attnlab.experiments.sweeps.executors import Where, make_engine
 from attnlab.experiments.sweeps.unit import Failure
 from attnlab.look.census import Census, count_heads, merge_censuses, open_census
 from attnlab.look.census.count import Shard
-from attnlab.look.census.result import CensusFolder
+from attnlab.look.census.result import CENSUS_FILE, census_folder
 from attnlab.look.collector import run_collector
+from attnlab.look.corpus.corpus import Corpus, Progress, encoder_of, longest_of
 from attnlab.look.corpus.measures import Measurer, measure_of
-from attnlab.look.corpus.search import Corpus, Progress, encoder_of, longest_of
 from attnlab.look.corpus.text_files import rows_of
 from attnlab.look.heads import chosen_heads
 from attnlab.look.long_text.inputs import arguments_for, parts_of
-from attnlab.train.observer import Observer
+from attnlab.train.observer import Observer, Silent
 
 _EFFECT_TEXTS = 32
 _SAMPLE = 1000  # tokens
@@ -107,11 +107,9 @@ def add_effects(
     result.effects = [row for row in rows if row["head"] in result.heads]
     result.repeats = dict(zip(result.heads, _on_repeats(model, chosen, result, seed), strict=True))
     if out is not None:
-        folder = CensusFolder(Path(out))
-        with locked(folder.path):
-            content: JsonObject = {"rows": result.effects, "repeats": result.repeats}
-            content["caution"] = result.caution
-            write_json(folder.path / "effects.json", content)
+        content = {"rows": result.effects, "repeats": result.repeats, "caution": result.caution}
+        with locked(Path(out)):
+            write_json(Path(out) / "effects.json", content)
 
 
 @dataclass(frozen=True)
@@ -130,14 +128,8 @@ class _Share:
         try:
             with TemporaryDirectory() as folder:
                 model = load_pretrained(self.model)
-                count_heads(
-                    model,
-                    self.corpus,
-                    heads=self.heads,
-                    shard=self.shard,
-                    out=folder,
-                    seed=self.seed,
-                )
+                options: JsonObject = {"heads": self.heads, "shard": self.shard, "seed": self.seed}
+                count_heads(model, self.corpus, out=folder, **options)
                 files = [path for path in Path(folder).iterdir() if path.name != LOCK]
                 return {path.name: path.read_bytes() for path in files}
         except AttnlabError as error:
@@ -174,32 +166,39 @@ def census_in_shares(
     Raises:
         WrongUsage, CouldNotRun: see `census`, and what an engine raises.
     """
-    units, folders = [], []
-    for number in range(1, shares + 1):
-        folders.append(CensusFolder(out / "shares" / f"{number}-of-{shares}"))
-        if not folders[-1].is_there:
+    observer = observer or Silent()
+    folders = [out / "shares" / f"{number}-of-{shares}" for number in range(1, shares + 1)]
+    units = []
+    for number, folder in enumerate(folders, 1):
+        if not census_folder(folder).is_there:
             units.append(_Share(number, model, corpus, heads, (number, shares), seed))
     with make_engine(where) as engine:
-        if observer is not None and units:
+        if units:
             observer.stage(engine.words)
         for answer in engine.compute(units) if units else ():
             if isinstance(answer, Failure):
                 raise answer.error
-            state = json.loads(answer[CensusFolder.FILE])
-            share, _ = state["shards"][0]
-            folder = folders[share - 1].path
-            make_folder(folder)
-            for name in sorted(answer, key=lambda name: name == CensusFolder.FILE):  # it comes last
-                write_bytes(folder / name, answer[name])
-            if observer is not None:
-                observer.tell(f"share {share} of {shares}: {state['counts']['texts read']:,} texts")
-    if CensusFolder(out).is_there:
+            number, texts = _write_share(answer, folders)
+            observer.tell(f"share {number} of {shares}: {texts:,} texts")
+    if census_folder(out).is_there:
         result = open_census(out)
     else:
-        result = merge_censuses([folder.path for folder in folders], out=out)
+        result = merge_censuses(folders, out=out)
     if effects and not result.effects:
         add_effects(load_pretrained(model), result, texts=effects, out=out, seed=seed, how=how)
     return result
+
+
+def _write_share(files: dict[str, bytes], folders: Sequence[Path]) -> tuple[int, int]:
+    """Write the files of a share into its folder, the state last; return its number, and how many
+    texts it has."""
+    state = json.loads(files[CENSUS_FILE])
+    number, _ = state["shards"][0]
+    folder = folders[number - 1]
+    make_folder(folder)
+    for name in sorted(files, key=lambda name: name == CENSUS_FILE):
+        write_bytes(folder / name, files[name])
+    return number, state["counts"]["texts read"]
 
 
 @dataclass(frozen=True)
@@ -263,8 +262,7 @@ def _on_repeats(
     once = tokens[torch.stack(drawn)[:, : min(length, _REPEATED)]]
     ids = torch.cat((once, once), 1).to(next(model.parameters()).device)
     real = torch.ones_like(ids, dtype=torch.bool)
-    measurer = Measurer(chosen, measure_of("induction")[1], ids, real, str)
-    arguments, options = arguments_for(model, ids)
-    run_collector(model, measurer, arguments, options)
-    values: Tensor = measurer.values_and_keys()[0][..., once.shape[1] :]
-    return values.nanmean((0, 2)).nan_to_num(0.0).tolist()
+    measurer = Measurer(measure_of("induction")[1], chosen, ids, real, str)
+    run_collector(model, measurer, *arguments_for(model, ids))
+    values: Tensor = measurer.values[..., once.shape[1] :].nanmean((0, 2))
+    return values.nan_to_num(0.0).tolist()

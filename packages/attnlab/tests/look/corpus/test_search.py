@@ -128,10 +128,10 @@ one place off | measures | previous
 padding is counted | measures | previous
 - self.heads, self.ids, self.real, self._names = heads, ids, real, names
 + self.heads, self.ids, self.real, self._names = heads, ids, torch.ones_like(real), names
-the model looks at padding | search | previous
+the model looks at padding | corpus | previous
 - arguments, options = inputs_of(self._model, batch)
 + arguments, options = (batch.ids,), {}
-rows of texts are mixed up | search | previous
+rows of texts are mixed up | corpus | previous
 - Batch(padded, real, list(numbers), lengths)
 + Batch(padded, real, list(numbers)[::-1], lengths)
 keys of heads are mixed up | measures | previous

@@ -9,37 +9,23 @@ same call resumes from it.
 """
 
 import hashlib
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from attnlab.core.store import JsonObject, locked, make_folder, remove_remains
+from attnlab.core.store import JsonObject, locked, make_folder
 from attnlab.display import short
 from attnlab.errors import WrongUsage, is_integer
 from attnlab.look.census.meter import Meter
-from attnlab.look.census.result import Census, CensusFolder
+from attnlab.look.census.result import Census, census_folder
 from attnlab.look.census.sketch import Sketch
-from attnlab.look.collector import run_collector
-from attnlab.look.corpus.search import (
-    Corpus,
-    Encode,
-    Progress,
-    batches,
-    encoder_of,
-    inputs_of,
-    longest_of,
-)
-from attnlab.look.corpus.text_files import Row, rows_of
-from attnlab.look.heads import chosen_heads, head_name
-from attnlab.look.long_text.inputs import parts_of
-from attnlab.look.long_text.long_text import fingerprint
-from attnlab.look.recording.tokens import Vocabulary, name_of, names_of, vocabulary_of
-from attnlab.progress import notebook_bar
+from attnlab.look.corpus.corpus import Corpus, CorpusPass, Progress, batches, digest_of_row
+from attnlab.look.corpus.text_files import Row
+from attnlab.look.recording.tokens import names_of
 
 BLOCK = 256
 """Rows of the corpus in a block."""
@@ -74,41 +60,76 @@ def count_heads(
         CouldNotRun: the corpus or the folder cannot be read or written.
     """
     texts = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
-    longest = longest_of(model, texts.max_length)
-    chosen = chosen_heads(model, parts_of(model), heads)
-    if not chosen:
-        raise WrongUsage("heads= has no head; leave it out for all.")
-    state: JsonObject = {
-        "model": str(getattr(model, "name", "") or type(model).__name__),
-        "fingerprint": fingerprint(model),
+    settings: JsonObject = {
         "corpus": texts.name,
-        "heads": [head_name(part, head) for part, numbers in chosen.items() for head in numbers],
-        "column": texts.column,
         "limit": texts.limit,
-        "longest": longest,
         "batch_tokens": texts.batch_tokens,
         "seed": seed,
         "shards": [list(_checked_shard(shard))],
         "blocks": {},
         "in_all": None,
-        "counts": Counter({"texts read": 0, "tokens read": 0}),
-        "texts": {},
-        "names": {},
     }
-    if progress is None and (bar := notebook_bar("texts read")) is not None:
-        progress = lambda far: bar.count(far.texts)  # noqa: E731
-    vocabulary = vocabulary_of(model, texts.vocabulary)
-    encode = encoder_of(model, texts.encode, longest)
-    counting = _Counting(model, chosen, encode, vocabulary, state, progress)
-    rows = islice(rows_of(texts.source, texts.column), texts.limit)
-    if out is None:
-        return counting.read(rows)
-    folder = CensusFolder(Path(out))
-    make_folder(folder.path)
-    with locked(folder.path):
-        remove_remains(folder.path)
-        counting.resume(folder)
-        return counting.read(rows)
+    counting = _Counting(model, texts, heads, progress, settings)
+    counting.run(None if out is None else census_folder(Path(out)))
+    return Census(counting.state, counting.sketch)
+
+
+class _Counting(CorpusPass):
+    """A census while it runs."""
+
+    SAME = (*_SAME, "shards")
+    NOUN = "census"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.sketch = Sketch.empty(len(self.state["heads"]))
+
+    def resume(self, before: JsonObject, tensors: dict[str, Tensor], rows: Iterator[Row]) -> None:
+        """Take over the state of a stopped census."""
+        self.state, self.sketch = before, Sketch(**tensors)
+
+    def read(self, rows: Iterator[Row]) -> None:
+        """Read all blocks of this shard."""
+        share, shards = self.state["shards"][0]
+        done = self.state["blocks"]
+        for number in count():
+            block = list(islice(rows, BLOCK))
+            if not block:
+                break
+            if number % shards != share - 1:
+                continue
+            digest = hashlib.sha256(b"".join(map(digest_of_row, block))).hexdigest()[:16]
+            if done.get(str(number), digest) != digest:
+                raise WrongUsage(
+                    f"the corpus is not the one that was begun: rows {block[0].number:,} to "
+                    f"{block[-1].number:,} differ. Choose another folder."
+                )
+            if str(number) not in done:
+                self._read_block(block)
+                done[str(number)] = digest
+                self._keep()
+        if self.state["in_all"] != number:
+            self.state["in_all"] = number
+            self._keep()
+        if shards == 1 or not number:  # a share may be empty
+            self.check_any()
+
+    def _read_block(self, block: list[Row]) -> None:
+        texts, ids_of = self.encoded(block), self.state["texts"]
+        sketch = Sketch.empty(len(self.state["heads"]))
+        for batch in batches(texts, self.state["batch_tokens"]):
+            sketch.add(Sketch.of(self.read_heads(batch, Meter).measured, batch, self.state["seed"]))
+            self.show()
+        self.sketch.add(sketch)
+        ids_of |= {str(number): ids for number, ids in texts}
+        self.state["texts"] = {str(text): ids_of[str(text)] for text in self.sketch.texts()}
+        known = self.state["names"]
+        unknown = [token for token in self.sketch.tokens.tolist() if str(token) not in known]
+        known |= names_of(unknown, self.vocabulary)
+
+    def _keep(self) -> None:
+        if self.folder is not None:
+            self.folder.keep(self.state, vars(self.sketch))
 
 
 def merge_censuses(folders: Sequence[Path | str], *, out: Path | str | None = None) -> Census:
@@ -121,25 +142,14 @@ def merge_censuses(folders: Sequence[Path | str], *, out: Path | str | None = No
     """
     if not folders:
         raise WrongUsage("name the folders of the shards; got none.")
-    loaded = [(*CensusFolder(Path(folder)).load(), str(folder)) for folder in folders]
+    loaded = [(*census_folder(Path(folder)).load(), str(folder)) for folder in folders]
     loaded.sort(key=lambda part: min(map(int, part[0]["blocks"]), default=0))
-    state, sketch, first = loaded[0]
+    state, tensors, first = loaded[0]
+    sketch = Sketch(**tensors)
     counts: Counter[str] = Counter(state["counts"])
-    for other, numbers, folder in loaded[1:]:
-        different = [name for name in _SAME if other[name] != state[name]]
-        if None not in (state["in_all"], other["in_all"]) and state["in_all"] != other["in_all"]:
-            different.append("the number of blocks of the corpus")
-        if different:
-            raise WrongUsage(
-                f"{first} and {folder} are no shards of one census: {', '.join(different)} differs."
-            )
-        both = sorted(set(state["blocks"]) & set(other["blocks"]), key=int)
-        if both:
-            raise WrongUsage(
-                f"{folder} has blocks of the corpus that another shard has already, "
-                f"{short(list(map(int, both)))}: each block counts once."
-            )
-        sketch.add(numbers)
+    for other, tensors, folder in loaded[1:]:
+        _check_fits(state, other, first, folder)
+        sketch.add(Sketch(**tensors))
         counts.update(other["counts"])
         for name in ("blocks", "texts", "names"):
             state[name] |= other[name]
@@ -148,141 +158,30 @@ def merge_censuses(folders: Sequence[Path | str], *, out: Path | str | None = No
     state["counts"] = counts
     state["texts"] = {str(number): state["texts"][str(number)] for number in sketch.texts()}
     if out is not None:
-        folder_out = CensusFolder(Path(out))
-        if folder_out.is_there:
+        kept = census_folder(Path(out))
+        if kept.is_there:
             raise WrongUsage(f"{out} holds a census already; choose another folder.")
-        make_folder(folder_out.path)
-        with locked(folder_out.path):
-            folder_out.keep(state, sketch)
+        make_folder(kept.path)
+        with locked(kept.path):
+            kept.keep(state, vars(sketch))
     return Census(state, sketch)
 
 
-class _Counting:
-    """A census while it runs; `state` is written to its folder, beside the sums."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        heads: dict[str, list[int]],
-        encode: Encode,
-        vocabulary: Vocabulary | None,
-        state: JsonObject,
-        progress: Callable[[Progress], None] | None,
-    ) -> None:
-        self._model, self._heads = model, heads
-        self._encode, self._vocabulary = encode, vocabulary
-        self._state, self._progress = state, progress
-        self._sketch = Sketch.empty(len(state["heads"]))
-        self._folder: CensusFolder | None = None
-        self._began, self._tokens = time.monotonic(), 0
-
-    def resume(self, folder: CensusFolder) -> None:
-        """Write into a folder, and resume the census there, if it is this one.
-
-        Raises:
-            WrongUsage: the folder holds another census; the message names the difference.
-        """
-        self._folder = folder
-        if not folder.is_there:
-            return
-        before, sketch = folder.load()
-        different = [name for name in (*_SAME, "shards") if before[name] != self._state[name]]
-        if different:
-            raise WrongUsage(
-                f"{folder.path} holds another census: {', '.join(different)} differs. Choose "
-                "another folder."
-            )
-        before["counts"] = Counter(before["counts"])
-        self._state, self._sketch = before, sketch
-
-    def read(self, rows: Iterator[Row]) -> Census:
-        """Read all blocks of this shard, and return the result."""
-        share, shards = self._state["shards"][0]
-        done = self._state["blocks"]
-        for number in count():
-            block = list(islice(rows, BLOCK))
-            if not block:
-                break
-            if number % shards != share - 1:
-                continue
-            digest = _digest(block)
-            if done.get(str(number), digest) != digest:
-                raise WrongUsage(
-                    f"the corpus is not the one that was begun: rows {block[0].number:,} to "
-                    f"{block[-1].number:,} differ. Choose another folder."
-                )
-            if str(number) not in done:
-                self._read_block(block)
-                done[str(number)] = digest
-                self._keep()
-        counts = self._state["counts"]
-        if self._state["in_all"] != number:
-            self._state["in_all"] = number
-            self._keep()
-        if not (counts["texts read"] or (number and shards > 1)):  # a share may be empty
-            reasons = ", ".join(f"{many:,} {name}" for name, many in counts.items() if many)
-            raise WrongUsage(f"no text could be read: {reasons or 'no row at all'}.")
-        return Census(self._state, self._sketch)
-
-    def _read_block(self, block: list[Row]) -> None:
-        texts, ids_of = self._encoded(block), self._state["texts"]
-        sketch = Sketch.empty(len(self._state["heads"]))
-        for batch in batches(texts, self._state["batch_tokens"]):
-            arguments, options = inputs_of(self._model, batch)
-            ids = arguments[0]
-            names = partial(name_of, vocabulary=self._vocabulary)
-            meter = Meter(self._heads, ids, batch.real.to(ids.device), names)
-            run_collector(self._model, meter, arguments, options)
-            seed = self._state["seed"]
-            sketch.add(Sketch.of(meter.measured(), ids, batch.numbers, batch.lengths, seed))
-            self._show(batch.lengths)
-        self._sketch.add(sketch)
-        ids_of |= {str(number): ids for number, ids in texts}
-        self._state["texts"] = {str(text): ids_of[str(text)] for text in self._sketch.texts()}
-        known = self._state["names"]
-        unknown = [token for token in sketch.tokens.tolist() if str(token) not in known]
-        known |= names_of(unknown, self._vocabulary)
-
-    def _encoded(self, block: list[Row]) -> list[tuple[int, list[int]]]:
-        texts, counts = [], self._state["counts"]
-        for row in block:
-            ids = [] if row.text is None else list(self._encode(row.text))
-            if not ids:
-                counts["rows left out"] += 1
-                counts[f"left out: {row.why or 'no token'}"] += 1
-                continue
-            counts["texts read"] += 1
-            counts["tokens read"] += len(ids)
-            is_longest = len(ids) >= self._state["longest"]
-            counts["texts of the longest length, perhaps cut"] += is_longest
-            texts.append((row.number, ids))
-        return texts
-
-    def _show(self, lengths: Sequence[int]) -> None:
-        self._tokens += sum(lengths)
-        seconds, counts = time.monotonic() - self._began, self._state["counts"]
-        far = Progress(
-            counts["texts read"],
-            counts["tokens read"],
-            counts["rows left out"],
-            seconds,
-            self._tokens / max(seconds, 1e-9),
+def _check_fits(state: JsonObject, other: JsonObject, first: str, folder: str) -> None:
+    """Raise unless the census in a folder is another share of the same one."""
+    different = [name for name in _SAME if other[name] != state[name]]
+    if None not in (state["in_all"], other["in_all"]) and state["in_all"] != other["in_all"]:
+        different.append("the number of blocks of the corpus")
+    if different:
+        raise WrongUsage(
+            f"{first} and {folder} are no shards of one census: {', '.join(different)} differs."
         )
-        if self._progress is not None:
-            self._progress(far)
-
-    def _keep(self) -> None:
-        if self._folder is not None:
-            self._folder.keep(self._state, self._sketch)
-
-
-def _digest(block: list[Row]) -> str:
-    """Return a digest of the texts of a block, by which another corpus is recognized."""
-    digest = hashlib.sha256()
-    for row in block:
-        text = row.why if row.text is None else row.text
-        digest.update(hashlib.sha256(text.encode("utf-8", "replace")).digest())
-    return digest.hexdigest()[:16]
+    both = sorted(map(int, set(state["blocks"]) & set(other["blocks"])))
+    if both:
+        raise WrongUsage(
+            f"{folder} has blocks of the corpus that another shard has already, {short(both)}: "
+            "each block counts once."
+        )
 
 
 def _checked_shard(shard: Shard) -> Shard:

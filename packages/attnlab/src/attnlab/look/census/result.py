@@ -22,6 +22,7 @@ from attnlab.look.corpus.result import Example
 Role = Literal["key", "query"]
 _QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
 _DECILES, _LISTED = 10, 50
+_NO_EFFECTS: Mapping[str, Any] = {}
 KINDS = {
     "previous": "looks at the token before",
     "induction": "looks at what followed the same token",
@@ -31,6 +32,12 @@ KINDS = {
 }
 """What a head that has most of its weight there does, in words, the most telling first."""
 NO_KIND = "does no one of these"
+METRICS = {
+    "loss": "the mean change of the loss, in nats,",
+    "kl": "the divergence of the answer from what it was, in nats,",
+    "cosine": "1 less the cosine of the last vectors to what they were, averaged over tokens,",
+}
+"""Effects in words, by their metric."""
 MOST = 0.5
 """The mean weight that makes a kind."""
 
@@ -48,15 +55,15 @@ class Census:
     """
 
     def __init__(
-        self, state: JsonObject, sketch: Sketch, measured: Mapping[str, Any] | None = None
+        self, state: JsonObject, sketch: Sketch, measured: Mapping[str, Any] = _NO_EFFECTS
     ) -> None:
         self.model = str(state["model"])
         self.corpus = str(state["corpus"])
         self.heads: tuple[str, ...] = tuple(state["heads"])
         self.counts: dict[str, int] = dict(state["counts"])
-        self.effects: list[JsonObject] = list((measured or {}).get("rows", ()))
-        self.repeats: dict[str, float] = dict((measured or {}).get("repeats", {}))
-        self.caution = str((measured or {}).get("caution", ""))
+        self.effects: list[JsonObject] = list(measured.get("rows", ()))
+        self.repeats: dict[str, float] = dict(measured.get("repeats", {}))
+        self.caution = str(measured.get("caution", ""))
         self.missing: list[int] | None = None
         if state["in_all"] is not None:
             read = set(map(int, state["blocks"]))
@@ -99,6 +106,17 @@ class Census:
         """Say how many heads there are of each kind, in one line."""
         kinds = [f"{count:,} × {words}" for words, count in self.kinds().items()]
         return f"{' · '.join(kinds)} (a kind: {MOST} or more of the weight, on average)"
+
+    def ranked(self) -> list[JsonObject]:
+        """Return `table` with the largest effects first, or without effects the heads that do one
+        thing most."""
+
+        def size(row: JsonObject) -> float:
+            if self.effects:
+                return abs(float(row["zeroed"]))
+            return max(float(row[kind] or 0.0) for kind in KINDS if kind != "first")
+
+        return sorted(self.table(), key=size, reverse=True)
 
     def frame(self) -> Any:
         """Return `table` as a pandas DataFrame.
@@ -264,60 +282,44 @@ class Census:
         return examples
 
     def _card(self) -> Card:
-        rows = []
-        for row in self.table():
-            cells = [row["head"], row["kind"]]
-            for measure in ("previous", "first", "induction", "entropy", "distance"):
-                value = row[measure]
-                cells.append("" if value is None else f"{value:.2f}")
-            rows.append(cells)
         facts: list[tuple[str, Any]] = [("model", self.model)]
         for words, count in self.kinds().items():
             facts.append((f"{count:,} heads" if count > 1 else "1 head", words))
         if self.missing:
             facts.append(("blocks not read", short(self.missing)))
+        columns = ["head", "kind", "previous", "first", "duplicate", "induction"]
+        if self.effects:
+            columns = [*columns[:4], "on repeats", "effect [95 %]"]
+        rows = []
+        for row in self.ranked():
+            cells = [row["head"], row["kind"], _words(row["previous"]), _words(row["first"])]
+            if self.effects:
+                mark = "*" * bool(row["zeroed_matters"])
+                ends = f"[{row['zeroed_low']:+.3f}, {row['zeroed_high']:+.3f}]"
+                cells += [_words(row["induction_on_repeats"]), f"{row['zeroed']:+.3f}{mark} {ends}"]
+            else:
+                cells += [_words(row["duplicate"]), _words(row["induction"])]
+            rows.append(cells)
         title = f"{len(self.heads)} heads over {self.counts['texts read']:,} texts"
-        columns = ("head", "kind", "previous", "first", "induction", "entropy", "distance")
-        return Card(title, facts, columns, rows)
+        return Card(title, facts, columns, rows, self._notes())
+
+    def _notes(self) -> list[str]:
+        """Say what the effects of the card are, and what they cannot show."""
+        notes = []
+        if self.effects:
+            metric = self.effects[0]["metric"]
+            notes.append(f"largest effects first: {METRICS[metric]} where a head's output is zero")
+            if metric == "loss":
+                notes.append("* significant, with the share of false findings held at 5 %")
+        return notes + [f"caution: {self.caution}"] * bool(self.caution)
 
 
-class CensusFolder(store.StateFolder):
-    """Reads and writes the folder of a census."""
+CENSUS_FILE = "census.json"
 
-    FILE = "census.json"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, self.FILE, "attnlab census 1", "census")
-
-    def keep(self, state: JsonObject, sketch: Sketch) -> None:
-        """Write the state: first the numbers in a new file, then the JSON file that names it."""
-        content = store.pack(vars(sketch))
-        digest = store.digest_of(content)
-        name = f"numbers-{digest[:12]}.safetensors"
-        store.write_bytes(self.path / name, content)
-        self.write({**state, "numbers": name, "sha256": digest})
-        for old in self.path.glob("numbers-*.safetensors"):
-            if old.name != name:
-                old.unlink(missing_ok=True)
-
-    def load(self) -> tuple[JsonObject, Sketch]:
-        """Read the state.
-
-        Raises:
-            CouldNotRun: it is missing, damaged or something else.
-        """
-        state = self.read()
-        with store.refusing_damage(f"the census in {self.path}"):
-            numbers = self.get(Path(str(state.pop("numbers"))).name, state.pop("sha256"))
-            return state, Sketch(**numbers)
-
-    def effects(self) -> JsonObject:
-        """Read the effects, if they were measured."""
-        path = self.path / "effects.json"
-        if not path.is_file():
-            return {}
-        with store.refusing_damage(f"the effects in {self.path}"):
-            return dict(store.read_json(path))
+def census_folder(path: Path) -> store.StateFolder:
+    """Return the folder of a census."""
+    return store.StateFolder(path, CENSUS_FILE, "attnlab census 1", "census")
 
 
 def open_census(folder: Path | str) -> Census:
@@ -326,11 +328,16 @@ def open_census(folder: Path | str) -> Census:
     Raises:
         CouldNotRun: it is missing or damaged.
     """
-    kept = CensusFolder(Path(folder))
-    state, sketch = kept.load()
+    state, tensors = census_folder(Path(folder)).load()
+    effects = Path(folder) / "effects.json"
     with store.refusing_damage(f"the census in {folder}"):
-        return Census(state, sketch, kept.effects())
+        measured = store.read_json(effects) if effects.is_file() else {}
+        return Census(state, Sketch(**tensors), measured)
 
 
 def _number(value: Tensor) -> float | None:
     return None if math.isnan(value) else float(value)
+
+
+def _words(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

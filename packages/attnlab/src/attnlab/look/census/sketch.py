@@ -7,7 +7,6 @@ drawn from its own number. Examples are a bottom-k sample in each bin: those tex
 keys, drawn from their numbers, are least, so the sample of a union is made from two samples.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from attnlab import seeds
 from attnlab.look.census.bins import NUM_DISTANCES, SHARE, bins_of
 from attnlab.look.census.meter import COUNTED, Measured
+from attnlab.look.corpus.corpus import Batch
 
 _REPLICATES = 200
 _SAMPLED, _TOP = 3, 10  # examples of each bin, and with the largest values
@@ -72,25 +72,12 @@ class Sketch:
         )
 
     @classmethod
-    def of(
-        cls,
-        measured: Measured,
-        ids: Tensor,
-        numbers: Sequence[int],
-        lengths: Sequence[int],
-        seed: int,
-    ) -> "Sketch":
-        """Return the sums of a batch.
-
-        Args:
-            measured: of the batch.
-            ids: (text, length).
-            numbers, lengths: of the texts; numbers are unique in the corpus.
-            seed: of the replicates and random keys.
-        """
-        values = measured.values.double()
+    def of(cls, measured: Measured, batch: Batch, seed: int) -> "Sketch":
+        """Return the sums of a batch whose texts have numbers that are unique in the corpus; seed:
+        of the replicates and random keys."""
+        values, numbers = measured.values.double(), torch.tensor(batch.numbers)
         is_there = ~values.isnan()
-        drawn = [_drawn(seed, number) for number in numbers]
+        drawn = [_drawn(seed, number) for number in batch.numbers]
         times = torch.stack([counted for counted, _ in drawn])
         keys = torch.tensor([key for _, key in drawn], dtype=torch.float64)
         sketch = cls.empty(values.shape[2])
@@ -100,14 +87,14 @@ class Sketch:
         for row, name in enumerate(COUNTED):
             sketch.histogram[row] = _histogram(values[row], bins_of(name).of(values[row]))
         sketch.by_distance = measured.by_distance
-        sketch._count_tokens(measured, ids, lengths)
-        examples = _examples(measured, torch.tensor(numbers), keys)
+        sketch._count_tokens(measured, batch)
+        examples = _examples(measured, numbers, keys)
         largest = examples[..., 0].t().unsqueeze(-1)  # (text, head, 1)
         largest = largest.masked_fill(largest == float("-inf"), float("nan"))
         sketch.strongest_texts = _histogram(largest, SHARE.of(largest.contiguous()))
         sketch.top = _largest(examples)
         sketch.sampled = _sample(examples)
-        sketch.sample = _least(torch.stack((keys, torch.tensor(numbers).double()), 1))
+        sketch.sample = _least(torch.stack((keys, numbers.double()), 1))
         return sketch
 
     def add(self, other: "Sketch") -> None:
@@ -129,14 +116,13 @@ class Sketch:
         numbers = _different(torch.cat((*examples, self.sample[:, 1])))
         return [int(number) for number in numbers if number >= 0]
 
-    def _count_tokens(self, measured: Measured, ids: Tensor, lengths: Sequence[int]) -> None:
-        is_real = torch.arange(ids.shape[1]) < torch.tensor(lengths)[:, None]
-        real_ids = ids.cpu()[is_real]
+    def _count_tokens(self, measured: Measured, batch: Batch) -> None:
+        real_ids = batch.ids[batch.real]
         self.tokens = _different(real_ids)
         place = torch.searchsorted(self.tokens, real_ids)
         self.occurrences = torch.bincount(place, minlength=len(self.tokens))
         for name, values in (("received", measured.received), ("strongest", measured.strongest)):
-            of_tokens = values.double().nan_to_num(0.0).transpose(0, 1)[:, is_real]
+            of_tokens = values.double().nan_to_num(0.0).transpose(0, 1)[:, batch.real]
             total = of_tokens.new_zeros(len(of_tokens), len(self.tokens))
             setattr(self, name, total.index_add_(1, place, of_tokens))
 
@@ -173,7 +159,7 @@ def _no_examples(heads: int, number: int) -> Tensor:
 
 def _examples(measured: Measured, numbers: Tensor, keys: Tensor) -> Tensor:
     """Return the query of each text with the strongest weight: (head, text, 5)."""
-    by_query = measured.strongest.double().nan_to_num(float("-inf")).transpose(0, 1)
+    by_query = measured.strongest.nan_to_num(float("-inf")).transpose(0, 1)
     best = by_query.max(-1)  # (head, text)
     strongest_key = measured.strongest_key.transpose(0, 1)
     key = strongest_key.gather(-1, best.indices.unsqueeze(-1)).squeeze(-1)

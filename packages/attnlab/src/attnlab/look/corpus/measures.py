@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise, starmap
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,10 +44,14 @@ class Rows:
     names: Callable[[int], str]
 
     @property
+    def span(self) -> slice:
+        """The positions of these queries."""
+        return slice(self.first, self.first + self.weights.shape[2])
+
+    @property
     def queries(self) -> Tensor:
         """The positions of these queries, (query, 1)."""
-        end = self.first + self.weights.shape[2]
-        return torch.arange(self.first, end, device=self.ids.device).unsqueeze(-1)
+        return torch.arange(self.ids.shape[1], device=self.ids.device)[self.span].unsqueeze(-1)
 
     @property
     def keys(self) -> Tensor:
@@ -55,12 +61,12 @@ class Rows:
     @property
     def own_ids(self) -> Tensor:
         """The ids at these queries, (batch, query)."""
-        return self.ids[:, self.first : self.first + self.weights.shape[2]]
+        return self.ids[:, self.span]
 
     @property
     def own_real(self) -> Tensor:
         """Which of these queries are real, (batch, query); False at padding."""
-        return self.real[:, self.first : self.first + self.weights.shape[2]]
+        return self.real[:, self.span]
 
 
 Measure = Callable[[Rows], tuple[Tensor, Tensor]]
@@ -227,9 +233,14 @@ class HeadReader(Collector):
     ) -> None:
         super().__init__(heads)
         self.heads, self.ids, self.real, self._names = heads, ids, real, names
+        self.shape = (len(ids), sum(map(len, heads.values())), ids.shape[1])
+        """Texts, heads and queries."""
+        ends = list(accumulate(map(len, heads.values()), initial=0))
+        self._places = dict(zip(heads, starmap(slice, pairwise(ends)), strict=True))
 
-    def read_rows(self, part: str, rows: Rows) -> None:
-        """Read some rows of the chosen heads of an attention, in the order of the queries."""
+    def read_rows(self, heads: slice, rows: Rows) -> None:
+        """Read some rows of the chosen heads of an attention; `heads` are their places among all
+        chosen heads."""
         raise NotImplementedError
 
     def check(self, part: str, call: AttentionCall) -> None:
@@ -264,7 +275,8 @@ class HeadReader(Collector):
             block = rows_of(queries).detach()
             block = block.to(torch.promote_types(block.dtype, torch.float32))
             allowed = self._allowed(kept_mask, queries)
-            self.read_rows(part, Rows(block, self.ids, self.real, allowed, first, self._names))
+            rows = Rows(block, self.ids, self.real, allowed, first, self._names)
+            self.read_rows(self._places[part], rows)
 
     def _allowed(self, mask: KeptMask, queries: slice) -> Tensor:
         """Return which keys may be attended to: (batch, head or 1, query, key)."""
@@ -278,30 +290,17 @@ class HeadReader(Collector):
 
 
 class Measurer(HeadReader):
-    """Measures the heads of a model on one batch; `measure` is of `measure_of`."""
+    """Measures the heads of a model on one batch: values, NaN at padding, and keys, (text, head,
+    query); `measure` is of `measure_of`."""
 
-    def __init__(
-        self,
-        heads: Mapping[str, Sequence[int]],
-        measure: Measure,
-        ids: Tensor,
-        real: Tensor,
-        names: Callable[[int], str],
-    ) -> None:
-        super().__init__(heads, ids, real, names)
+    def __init__(self, measure: Measure, *batch: Any) -> None:
+        super().__init__(*batch)
         self._measure = measure
-        self._values: dict[str, list[Tensor]] = {part: [] for part in heads}
-        self._keys: dict[str, list[Tensor]] = {part: [] for part in heads}
+        self.values = torch.zeros(self.shape, dtype=torch.float64)
+        self.keys = torch.zeros(self.shape, dtype=torch.int64)
 
-    def read_rows(self, part: str, rows: Rows) -> None:
+    def read_rows(self, heads: slice, rows: Rows) -> None:
         """Measure some rows."""
         value, key = self._measure(rows)
-        self._values[part].append(value.masked_fill(~rows.own_real[:, None], float("nan")).cpu())
-        self._keys[part].append(key.expand(value.shape).cpu())
-
-    def values_and_keys(self) -> tuple[Tensor, Tensor]:
-        """Return values and keys of all chosen heads, in their order: (text, head, query)."""
-        values = [torch.cat(self._values[part], -1) for part in self.heads]
-        return torch.cat(values, 1), torch.cat(
-            [torch.cat(self._keys[part], -1) for part in self.heads], 1
-        )
+        self.values[:, heads, rows.span] = value.masked_fill(~rows.own_real[:, None], torch.nan)
+        self.keys[:, heads, rows.span] = key

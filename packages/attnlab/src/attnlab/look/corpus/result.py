@@ -2,14 +2,13 @@
 and its folder, whose state is replaced as a whole, so that a stopped search resumes from it.
 """
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from attnlab.core import store
+from attnlab.core.row_files import write_rows
 from attnlab.core.store import JsonObject
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage, did_you_mean
@@ -104,34 +103,9 @@ class CorpusSearch:
         return examples
 
 
-class SearchFolder(store.StateFolder):
-    """Reads and writes the folder of a search."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "search.json", "attnlab corpus search 1", "search")
-
-    def keep(self, state: JsonObject, tally: Tally) -> None:
-        """Write the state: first the numbers in a new file, then the JSON file that names it."""
-        content = store.pack(tally.state())
-        digest = store.digest_of(content)
-        name = f"numbers-{digest[:12]}.safetensors"
-        store.write_bytes(self.path / name, content)
-        self.write({**state, "numbers": name, "sha256": digest})
-        for old in self.path.glob("numbers-*.safetensors"):
-            if old.name != name:
-                old.unlink(missing_ok=True)
-
-    def load(self) -> tuple[JsonObject, Tally]:
-        """Read the state.
-
-        Raises:
-            CouldNotRun: it is missing, damaged or something else.
-        """
-        state = self.read()
-        with store.refusing_damage(f"the search in {self.path}"):
-            tally = Tally(len(state["heads"]), state["top"], state["seed"], lowest=state["lowest"])
-            tally.restore(self.get(Path(str(state["numbers"])).name, state["sha256"]))
-            return state, tally
+def search_folder(path: Path) -> store.StateFolder:
+    """Return the folder of a search."""
+    return store.StateFolder(path, "search.json", "attnlab corpus search 1", "search")
 
 
 def open_search(folder: Path | str) -> CorpusSearch:
@@ -140,18 +114,13 @@ def open_search(folder: Path | str) -> CorpusSearch:
     Raises:
         CouldNotRun: it is missing or damaged.
     """
-    state, tally = SearchFolder(Path(folder)).load()
+    state, tensors = search_folder(Path(folder)).load()
     with store.refusing_damage(f"the search in {folder}"):
-        return CorpusSearch(state, tally)
-
-
-def is_there(folder: Path) -> bool:
-    """Is there a search in a folder?"""
-    return SearchFolder(folder).is_there
+        return CorpusSearch(state, Tally.of(state, tensors))
 
 
 def write_tables(result: CorpusSearch, folder: Path) -> None:
-    """Write `examples.csv` and `heads.csv`."""
+    """Write `examples` and `heads` as Parquet; as CSV where pyarrow is missing."""
     examples = []
     for head in result.heads:
         for rank, example in enumerate(result.examples(head), 1):
@@ -159,10 +128,5 @@ def write_tables(result: CorpusSearch, folder: Path) -> None:
             tokens = row.pop("tokens")
             row |= {"query_token": tokens[example.query], "key_token": tokens[example.key]}
             examples.append(row | {"context": " ".join(token for _, token in example.context())})
-    for name, rows in (("examples", examples), ("heads", result.table())):
-        if rows:
-            text = io.StringIO()
-            writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-            store.write_text(folder / f"{name}.csv", text.getvalue())
+    write_rows(folder / "examples", examples)
+    write_rows(folder / "heads", result.table())

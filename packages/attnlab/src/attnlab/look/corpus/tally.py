@@ -7,10 +7,14 @@ on the order nor on interruptions. The sample holds the same tokens for all head
 least random keys.
 """
 
+from collections.abc import Mapping
+from typing import Self
+
 import torch
 from torch import Tensor
 
 from attnlab import seeds
+from attnlab.core.store import JsonObject
 
 _REPLICATES = 200
 _SAMPLE = 2048
@@ -43,7 +47,6 @@ class Tally:
             values, keys: (text, head, query), NaN where not defined.
             numbers, lengths: of the texts.
         """
-        values = values.double()
         self._add_examples(values, keys, torch.tensor(numbers))
         # (2, text, head)
         sums = torch.stack((values.nansum(-1), (~values.isnan()).sum(-1).double()))
@@ -80,14 +83,17 @@ class Tally:
         key."""
         return self._sign * self.values, self.places
 
-    def state(self) -> dict[str, Tensor]:
+    @classmethod
+    def of(cls, state: JsonObject, tensors: Mapping[str, Tensor] | None = None) -> Self:
+        """Return the tally of a search with this state, empty or with these tensors."""
+        tally = cls(len(state["heads"]), state["top"], state["seed"], lowest=state["lowest"])
+        for name in _STATE if tensors is not None else ():
+            setattr(tally, name, (tensors or {})[name])
+        return tally
+
+    def tensors(self) -> dict[str, Tensor]:
         """Return all tensors, for the disk."""
         return {name: getattr(self, name) for name in _STATE}
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Restore a state."""
-        for name in _STATE:
-            setattr(self, name, state[name])
 
     def _add_examples(self, values: Tensor, keys: Tensor, numbers: Tensor) -> None:
         values = self._sign * values.transpose(0, 1)  # (head, text, query)
