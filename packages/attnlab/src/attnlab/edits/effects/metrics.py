@@ -63,7 +63,14 @@ class Metric:
     def of(
         cls, metric: "MetricLike", target: Target, model: nn.Module, inputs: object = None
     ) -> "Metric":
-        """Build a metric from a name with a target, its tokens as ids of this model.
+        """Build a metric from a name with a target, its tokens as ids of this model."""
+        named = cls.named(metric, target, model)
+        ids = [target_ids(tokens, model, inputs) for tokens in (named.target, named.others)]
+        return cls(named.measure, *ids, named.position)
+
+    @classmethod
+    def named(cls, metric: "MetricLike", target: Target, model: nn.Module) -> "Metric":
+        """Build a metric from a name with a target, its tokens as they were named.
 
         A model without logits is measured by the cosine of its vectors where nothing else is asked.
         """
@@ -79,16 +86,15 @@ class Metric:
             raise WrongUsage(
                 "a metric that is a function takes no target; let the function know it."
             )
-        right, others = metric.target, metric.others
-        ids = target_ids(right, model, inputs), target_ids(others, model, inputs)
-        return cls(metric.measure, *ids, metric.position)
+        return metric
 
-    def rows(self, span: slice) -> "Metric":
-        """Return the metric for some of the inputs; a single number is for all."""
+    def rows(self, index: slice | int) -> "Metric":
+        """Return the metric for some of the inputs, or for one; a single token is for all."""
         arguments: list[Any] = [self.target, self.others, self.position]
         for place, argument in enumerate(arguments):
-            if isinstance(argument, Sequence) or (isinstance(argument, Tensor) and argument.dim()):
-                arguments[place] = argument[span]
+            is_tensor = isinstance(argument, Tensor) and argument.dim() > 0
+            if isinstance(argument, list | tuple) or is_tensor:
+                arguments[place] = argument[index]
         return Metric(self.measure, *arguments)
 
 

@@ -100,38 +100,36 @@ def _text_pairs(
 ) -> Pairs:
     if len(clean) != len(corrupted):
         raise WrongUsage(f"{len(clean)} clean texts need as many others; got {len(corrupted)}.")
-    asked = metric
-    if not isinstance(asked, Metric):
-        asked = Metric(asked, target)
-    lists = [each for each in (asked.target, asked.others) if isinstance(each, list | tuple)]
-    unequal = [len(each) for each in lists if len(each) != len(clean)]
-    if unequal or callable(asked.measure) or (asked is metric and target is not None):
-        Metric.of(metric, target, model, clean)  # refuses what does not go together
-    if unequal:
-        raise WrongUsage(f"{len(clean)} pairs need {len(clean)} targets, or one; got {unequal[0]}.")
-    ask = _asker(model)
+    texts = list(zip(clean, corrupted, strict=True))
+    metrics, ask = _metrics(metric, target, model, len(texts)), _asker(model)
     groups: dict[object, list[PairGroup]] = {}
     refused: list[Refusal] = []
     seen: dict[object, int] = {}
-    for row, texts in enumerate(zip(clean, corrupted, strict=True)):
-        items = [_item(each, row) for each in (asked.target, asked.others, asked.position)]
-        own = Metric(asked.measure, items[0], items[1], items[2])
+    for row, (pair_texts, pair_metric) in enumerate(zip(texts, metrics, strict=True)):
         try:
-            pair = _read_pair(model, ask, texts, own, row)
-            first = seen.setdefault((*texts, str(items)), row)
+            pair = _read_pair(model, ask, pair_texts, pair_metric, row)
+            first = seen.setdefault((pair_texts, repr(pair_metric)), row)
             if first != row:
                 raise WrongUsage(f"it repeats pair {first + 1}, which would count twice.")
         except WrongUsage as error:
             refused.append(Refusal(row, str(error)))
             continue
-        has = (pair.metric.target is None, pair.metric.others is None)
-        groups.setdefault((_shapes_of(pair.clean), has), []).append(pair)
+        has_target = (pair.metric.target is None, pair.metric.others is None)
+        groups.setdefault((_shapes_of(pair.clean), has_target), []).append(pair)
     if not groups:
-        if len(clean) == 1:
+        if len(texts) == 1:
             raise WrongUsage(refused[0].why)
-        raise WrongUsage(f"none of {len(clean)} pairs can be patched; the first: {refused[0].why}")
-    all_texts = list(zip(clean, corrupted, strict=True))
-    return Pairs([_joined(pairs) for pairs in groups.values()], refused, all_texts)
+        raise WrongUsage(f"none of {len(texts)} pairs can be patched; the first: {refused[0].why}")
+    return Pairs(list(map(_joined, groups.values())), refused, texts)
+
+
+def _metrics(metric: MetricLike, target: Target, model: nn.Module, pairs: int) -> list[Metric]:
+    """Return the metric of each pair, with its targets as they were named."""
+    named = Metric.named(metric, target, model)
+    for targets in (named.target, named.others):
+        if isinstance(targets, list | tuple) and len(targets) != pairs:
+            raise WrongUsage(f"{pairs} pairs need {pairs} targets, or one; got {len(targets)}.")
+    return [named.rows(row) for row in range(pairs)]
 
 
 def _read_pair(
@@ -161,12 +159,13 @@ def _read_pair(
             "patching needs two texts of equally many tokens, with the answer at the same place; "
             f"the clean one has {_tokens(names[0])}, the corrupted one {_tokens(names[1])}."
         )
-    ids = [target_ids(each, model, texts[0]) for each in (metric.target, metric.others)]
-    if ids[0] is not None and ids[1] is not None and bool((ids[0] == ids[1]).all()):
+    target, others = (
+        target_ids(token, model, texts[0]) for token in (metric.target, metric.others)
+    )
+    if target is not None and others is not None and bool((target == others).all()):
         raise WrongUsage("the answer and the wrong one are the same token.")
-    target, others = (None if each is None else each.unsqueeze(0) for each in ids)
-    metric = Metric(metric.measure, target, others, torch.tensor(places[:1]))
-    return PairGroup(one, other, metric, (row,))
+    rows = (None if ids is None else ids.unsqueeze(0) for ids in (target, others))
+    return PairGroup(one, other, Metric(metric.measure, *rows, torch.tensor(places[:1])), (row,))
 
 
 def answer_position(question: Question) -> int:
@@ -223,26 +222,13 @@ def _joined(pairs: Sequence[PairGroup]) -> PairGroup:
     for name in ("target", "others", "position"):
         column = [getattr(pair.metric, name) for pair in pairs]
         values[name] = None if column[0] is None else torch.cat(column)
-    return PairGroup(
-        _joined_calls([pair.clean for pair in pairs]),
-        _joined_calls([pair.corrupted for pair in pairs]),
-        Metric(pairs[0].metric.measure, **values),
-        [row for pair in pairs for row in pair.rows],
-    )
-
-
-def _joined_calls(calls: Sequence[Call]) -> Call:
-    options: dict[str, Any] = {}
-    for name in calls[0].options:
-        options[name] = torch.cat([call.options[name] for call in calls])  # type: ignore[misc]
-    return Call((), options, len(calls))
-
-
-def _item(value: Any, row: int) -> Any:
-    """Return one pair's value, of a list with one for each or of one for all."""
-    if isinstance(value, list | tuple) or (isinstance(value, Tensor) and value.dim() > 0):
-        return value[row]
-    return value
+    calls = []
+    for side in ("clean", "corrupted"):
+        inputs = [getattr(pair, side).options for pair in pairs]
+        joined = {name: torch.cat([named[name] for named in inputs]) for name in inputs[0]}
+        calls.append(Call((), joined, len(pairs)))
+    metric = Metric(pairs[0].metric.measure, **values)
+    return PairGroup(*calls, metric, [row for pair in pairs for row in pair.rows])
 
 
 def _listed(texts: str | Sequence[str]) -> list[str]:
@@ -260,11 +246,9 @@ def _tokens(names: Sequence[str]) -> str:
 
 def _shapes_of(call: Call) -> str:
     """Describe the tensors of a call, by their names."""
-    named: list[tuple[str, object]] = []
-    for index, argument in enumerate(call.arguments):
-        named.append((f"input {index}", argument))
+    named = {f"input {index}": argument for index, argument in enumerate(call.arguments)}
     shapes = []
-    for name, value in (*named, *call.options.items()):
+    for name, value in (named | dict(call.options)).items():
         if isinstance(value, Tensor):
             shapes.append(f"{name} {shape_text(value.shape)}")
     return ", ".join(shapes)

@@ -7,7 +7,7 @@ method: what a patch changes less its effect times what the two runs differ by i
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -41,16 +41,11 @@ _VALUES = {
 _FAINT = 0.5  # of a typical change: closer than this, the two runs give no scale for it
 
 
-@dataclass(frozen=True)
-class Recovery:
+class Recovery(NamedTuple):
     """The two ends of the normalized metric: clean and corrupted, (row,) each."""
 
     clean: Tensor
     corrupted: Tensor
-
-    def rows(self, order: Tensor) -> "Recovery":
-        """Return some rows, in this order."""
-        return Recovery(self.clean[order], self.corrupted[order])
 
     def share(self, values: Tensor) -> Tensor:
         """Return where values (…, row) lie between both ends: 0 corrupted, 1 clean."""

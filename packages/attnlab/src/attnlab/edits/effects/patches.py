@@ -17,6 +17,7 @@ was; from the receiver on everything is computed anew.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -211,45 +212,44 @@ def patch_pairs(
             fitting = portions_that_fit(model, group.clean, how.budget // 2, sites)
             spans = [span for span, _ in fitting]
         portions += [(group, span) for span in spans]
-    pair = _run_pair(model, *portions[0], sites, direction)
-    facts = [pair.facts]
-    for portion in portions[1:]:
-        facts.append(_run_pair(model, *portion, sites, direction).facts)
-    ends = _joined([each.ends for each in facts])
-    _check_apart(ends, pair.metric.name, torch.finfo(pair.base.logits.dtype).eps)
-    after = []
-    for number, portion in enumerate(portions):
-        if number > 0:
-            pair = _run_pair(model, *portion, sites, direction)
-        places, values = patched(pair, how.portion(number, len(portions)))
-        after.append(values)
+
+    @lru_cache(maxsize=1)  # a single portion runs once, of several one is held at a time
+    def run(number: int) -> Pair:
+        return _run_pair(model, *portions[number], sites, direction)
+
+    facts = [run(number).facts for number in reversed(range(len(portions)))][::-1]
     order = torch.tensor([row for group in pairs.groups for row in group.rows]).argsort()
-    ends, values = ends.rows(order), torch.cat(after, 1)[:, order]
-    answers = [answer for each in facts for answer in each.answers]
-    chances = [each.chances for each in facts if each.chances is not None]
+    ends = _joined([part.ends for part in facts], order)
+    name = run(0).metric.name
+    _check_apart(ends, name, torch.finfo(run(0).base.logits.dtype).eps)
+    after = []
+    for number in range(len(portions)):
+        places, values = patched(run(number), how.portion(number, len(portions)))
+        after.append(values)
+    answers = list(chain.from_iterable(part.answers for part in facts))
+    chances = [part.chances for part in facts if part.chances is not None]
     names = {}
     if not pairs.lengths:
         calls = [call for group in pairs.groups for call in (group.clean, group.corrupted)]
         names = position_names(calls, model)
     return Patched(
         tuple(places),
-        pair.metric.name,
+        name,
         direction,
         ends,
-        values,
+        torch.cat(after, 1)[:, order],
         names,
         [answers[row] for row in order.tolist()] if answers else [],
-        _joined(chances).rows(order) if chances else None,
+        _joined(chances, order) if chances else None,
         pairs.refused,
         texts=pairs.texts,
         model=getattr(model, "name", ""),
     )
 
 
-def _joined(ends: Sequence[Recovery]) -> Recovery:
-    return Recovery(
-        torch.cat([each.clean for each in ends]), torch.cat([each.corrupted for each in ends])
-    )
+def _joined(ends: Sequence[Recovery], order: Tensor) -> Recovery:
+    """Join the ends of portions, in this order of all rows."""
+    return Recovery(*(torch.cat(values)[order] for values in zip(*ends, strict=True)))
 
 
 def _run_pair(
