@@ -11,6 +11,7 @@ terminal.
 import html
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from attnlab.errors import AttnlabError, CouldNotRun
@@ -37,6 +38,23 @@ class Card(NamedTuple):
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
     lines: Sequence[str] = ()
+
+
+def plain(value: Any) -> Any:
+    """Return a result as plain values for JSON: its fields by name, tensors as lists.
+
+    >>> plain(Card("heads", rows=[(1, 0.5)]))["rows"]
+    [[1, 0.5]]
+    """
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    elif is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    return list(map(plain, value)) if isinstance(value, list | tuple) else value
 
 
 def displayed(kind: type[_T]) -> type[_T]:

@@ -107,13 +107,13 @@ def edits_(*, as_json: AsJson = False) -> int:
         Print the list as JSON.
     """
     from attnlab.cli.edit_syntax import dashed
-    from attnlab.edits.edit import edit_kinds, own_fields
+    from attnlab.edits.edit import edit_kinds, field_words
 
     rows = []
     for name, kind in sorted(edit_kinds().items()):
         does = str(kind.__doc__).partition("\n")[0]
         places = [f"{field}=" for field in kind.NARROWS if field not in _COMMON]
-        rows.append((dashed(name), does, " ".join([*places, *own_fields(kind)])))
+        rows.append((dashed(name), does, " ".join([*places, *field_words(kind)])))
     if as_json:
         terminal.print_rows(("edit", "does", "settings"), rows)
         return 0

@@ -117,22 +117,16 @@ def patch(
         raise WrongUsage(
             "type a clean and a corrupted text after the model, in quotes; or --pairs."
         )
-    if what != "paths" and path_options != _ALL_PATHS:
-        raise WrongUsage("--senders, --receivers and --into go with --what paths.")
-    if estimate is not None and what == "paths":
-        raise WrongUsage("--estimate is for places; paths are patched.")
-    if positions and what in ("paths", "attentions", "mlps"):
-        raise WrongUsage(f"--positions is for heads; {what} takes none.")
+    chosen = what or ("stream" if pairs is None else "heads")
+    _check_what(chosen, positions, estimate, path_options)
     check_new_folder(out)
     model = open_prompts(run, PretrainedOptions(ends_in=ends_in)).model
-    chosen = what or ("stream" if pairs is None else "heads")
     find = partial(patch_all, what=chosen, each_position=positions or None, estimate=estimate)
     if chosen == "paths":
         find = partial(patch_paths, **path_options.of(model))
+    texts = PairFile([clean or ""], [corrupted or ""], [answer], [wrong], [0], [])
     if pairs is not None:
         texts = read_pairs(pairs)
-    else:
-        texts = PairFile([clean or ""], [corrupted or ""], [answer], [wrong], [0], [])
     metric = Metric("logit_difference", target=texts.answer, others=texts.wrong)
     with counting(f"patch {chosen}", is_quiet=as_json) as tell:
         how = SweepOptions(progress=tell)
@@ -151,6 +145,18 @@ def patch(
     say_lines(str(result))
     show_page(out, "page.html")
     return 0
+
+
+def _check_what(
+    what: str, positions: bool, estimate: str | None, path_options: PathOptions
+) -> None:
+    """Raise where an option does not go with what is patched."""
+    if what != "paths" and path_options != _ALL_PATHS:
+        raise WrongUsage("--senders, --receivers and --into go with --what paths.")
+    if estimate is not None and what == "paths":
+        raise WrongUsage("--estimate is for places; paths are patched.")
+    if positions and what in ("paths", "attentions", "mlps"):
+        raise WrongUsage(f"--positions is for heads; {what} takes none.")
 
 
 def _targets(model: "nn.Module", names: list[str]) -> "list[PatchTarget]":

@@ -42,7 +42,7 @@ class CutEdge(Edit):
     NOTHING = "none of these queries attends to any of these keys. Are query= and key= swapped?"
 
     @property
-    def own(self) -> str:
+    def suffix(self) -> str:
         """The mask, or with renormalise=False the weights."""
         return "mask" if self.renormalise else "weights"
 

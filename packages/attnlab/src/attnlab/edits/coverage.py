@@ -1,7 +1,9 @@
 """Coverage: did a forward pass reach every target of an edit? A missed target is an error."""
 
 import difflib
+import operator
 from collections.abc import Iterator, Mapping
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -70,19 +72,14 @@ class Coverage:
         """Return which values are targets by position and step, broadcasting; None for all."""
         if "classes" in at.axes:
             return self._chosen_pass(at)
-        found = None
-        choosers = {
-            "query": self._chosen_queries,
-            "step": self._chosen_steps,
-            "key": self._chosen_keys,
-        }
-        for axis, choose in choosers.items():
-            if axis in self._atoms and (at.has_queries or axis == "key"):
-                chosen = choose(at)
-                if found is not None:
-                    chosen = found & chosen
-                found = chosen
-        return found
+        chosen = []
+        if "query" in self._atoms and at.has_queries:
+            chosen.append(self._chosen_queries(at))
+        if "step" in self._atoms and at.has_queries:
+            chosen.append(self._chosen_steps(at))
+        if "key" in self._atoms:
+            chosen.append(self._chosen_keys(at))
+        return reduce(operator.and_, chosen) if chosen else None
 
     def _chosen_pass(self, at: Positions) -> Tensor | None:
         if self.edit.query is not None:

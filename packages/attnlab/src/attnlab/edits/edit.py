@@ -159,7 +159,7 @@ class Edit:
             )
 
     @property
-    def own(self) -> str:
+    def suffix(self) -> str:
         """The suffix of the edit's sites; "" for any."""
         return self.AT
 
@@ -206,7 +206,9 @@ class Edit:
         Raises:
             WrongUsage: this model has none, or several and `site` does not say which.
         """
-        return find_sites(model, suffix=self.own, site=self.site, layer=self.layer, who=repr(self))
+        return find_sites(
+            model, suffix=self.suffix, site=self.site, layer=self.layer, who=repr(self)
+        )
 
     def heads_in(self, size: int, part: str) -> list[int]:
         """Return the numbers of its heads in a part with `size` heads."""
@@ -301,7 +303,7 @@ def _check_name_is_free(kind: type[Edit]) -> None:
             )
 
 
-def own_fields(kind: type[Edit]) -> list[str]:
+def field_words(kind: type[Edit]) -> list[str]:
     """List an edit's own fields; required ones end in =, optional ones in [=]."""
     fields = []
     for field in dataclasses.fields(kind):

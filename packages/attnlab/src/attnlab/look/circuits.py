@@ -118,7 +118,7 @@ def circuits(model: nn.Module, heads: Sequence[str] | None = None) -> Circuits:
         raise WrongUsage("the model has random dropout; call model.eval() first.")
     chosen = chosen_heads(model, attentions(model), heads)
     layers = [layer.only(chosen[layer.part]) for layer in head_matrices(model, list(chosen))]
-    token_maps, found = TokenMaps(model), []
+    token_maps, head_circuits = TokenMaps(model), []
     for layer in layers:
         token_map = token_maps.at(layer)
         for index, number in enumerate(layer.heads):
@@ -128,5 +128,5 @@ def circuits(model: nn.Module, heads: Sequence[str] | None = None) -> Circuits:
             copying = None
             if token_map is not None:
                 copying = FactoredMatrix(ov.left, ov.right @ token_map, precision).copying()
-            found.append(HeadCircuit(head_name(layer.part, number), ov, qk, copying))
-    return Circuits(found, model, layers)
+            head_circuits.append(HeadCircuit(head_name(layer.part, number), ov, qk, copying))
+    return Circuits(head_circuits, model, layers)

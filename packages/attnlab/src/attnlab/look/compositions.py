@@ -51,7 +51,7 @@ class Compositions:
         pairs = []
         for _, kind, later, earlier in ranked[:count]:
             score, low, high = (
-                float(each[kind][later, earlier]) for each in (self.scores, self.low, self.high)
+                float(table[kind][later, earlier]) for table in (self.scores, self.low, self.high)
             )
             pairs.append((kind, self.heads[earlier], self.heads[later], score, low, high))
         return pairs

@@ -111,9 +111,12 @@ class FactoredMatrix:
         gap = self.precision / _ANGLE * float(values[0])
         apart = (values[:-1] - values[1:] > gap).nonzero().flatten() + 1
         groups = torch.arange(len(values)).tensor_split(apart.cpu())
-        found = [Directions(values[group], left[:, group], right[:, group]) for group in groups]
         least = self.precision * float(values[0])
-        return [group for group in found if float(group.values[0]) > least]
+        return [
+            Directions(values[group], left[:, group], right[:, group])
+            for group in groups
+            if float(values[group[0]]) > least
+        ]
 
     def eigenvalues(self) -> Tensor:
         """Return the eigenvalues of a square matrix that are not zero, complex (rank,), largest

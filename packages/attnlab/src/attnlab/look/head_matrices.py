@@ -80,7 +80,7 @@ def head_matrices(model: nn.Module, parts: Sequence[str]) -> list[LayerMatrices]
             filled.run(model)
         with torch.no_grad():
             zeros.run(model)
-    found = []
+    layers = []
     for part in parts:
         call = filled.calls[part]
         query, key, value = (
@@ -90,7 +90,7 @@ def head_matrices(model: nn.Module, parts: Sequence[str]) -> list[LayerMatrices]
             output = _output(model, part, value)
         heads = len(query)
         query = query * scale_factor(call.scale, query.shape[1])
-        found.append(
+        layers.append(
             LayerMatrices(
                 part,
                 list(range(heads)),
@@ -102,19 +102,19 @@ def head_matrices(model: nn.Module, parts: Sequence[str]) -> list[LayerMatrices]
                 _ROUNDINGS * torch.finfo(call.query.dtype).eps,
             )
         )
-    return found
+    return layers
 
 
 def _matrix(part: str, name: str, streams: Streams, filled: "_Filled", zeros: "_Filled") -> Tensor:
     """Return the matrices (head, width, d_model) to the queries, keys or values of an attention, in
     double precision."""
     stream = streams.query if name == "query" else streams.key
-    vectors, biases = (getattr(each.calls[part], name)[0, :, 0] for each in (filled, zeros))
+    vectors, biases = (getattr(run.calls[part], name)[0, :, 0] for run in (filled, zeros))
     leaf = filled.leaves[stream.site]
-    found = matrices_to([vectors.flatten()], leaf, [0])
-    if found is None:
+    gradients = matrices_to([vectors.flatten()], leaf, [0])
+    if gradients is None:
         raise CouldNotRun(f"a {name} of {part} is made of several positions; it has no matrix.")
-    matrices = found[0].double().reshape(*vectors.shape, -1)
+    matrices = gradients[0].double().reshape(*vectors.shape, -1)
     made: Tensor = matrices @ leaf.detach()[0, 0].double()
     if not are_close(made, (vectors.detach() - biases).double(), vectors.dtype):
         raise CouldNotRun(
@@ -164,8 +164,8 @@ def through_norms(model: nn.Module, paths: Iterable[str], rows: Tensor) -> Tenso
     like = next(model.parameters())
     for path in paths:
         function: Function = model.get_submodule(path)
-        own = rows.to(like.dtype)
-        norm = HeldNorm.of(function, own, function(own))
+        probe = rows.to(like.dtype)
+        norm = HeldNorm.of(function, probe, function(probe))
         if norm is None:
             raise CouldNotRun(f"{path} is no norm, so no matrix leads through it.")
         rows = norm.at_unit_scale()(rows) - norm.bias

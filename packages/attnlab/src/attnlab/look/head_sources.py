@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab.display import Card, NumberTable, card_text, count_words, displayed
+from attnlab.display import Card, NumberTable, card_text, count_words, displayed, plain
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.anatomy import are_close
 from attnlab.look.heads import head_name, one_head
@@ -69,19 +69,9 @@ class HeadSources:
         shares: Tensor = self.written @ self.output / self.output.square().sum()
         return shares
 
-    def to_mapping(self) -> dict[str, object]:
+    def to_mapping(self) -> Any:
         """Return everything as plain values, for JSON."""
-        return {
-            "head": self.head,
-            "query": list(self.query),
-            "keys": self.keys,
-            "weights": self.weights.tolist(),
-            "norms": self.norms.tolist(),
-            "shares": self.shares.tolist(),
-            "target": self.target,
-            "logits": None if self.logits is None else self.logits.tolist(),
-            "written": self.written.tolist(),
-        }
+        return plain(self) | {"norms": self.norms.tolist(), "shares": self.shares.tolist()}
 
     def number_tables(self) -> list[NumberTable]:
         """Return weights and shares by key as a table to draw, and what is added to the logit, over

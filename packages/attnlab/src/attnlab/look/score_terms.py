@@ -23,7 +23,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
-from attnlab.display import Card, NumberTable, card_text, count_words, displayed
+from attnlab.display import Card, NumberTable, card_text, count_words, displayed, plain
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.head_scores import HeadScores
 from attnlab.look.head_sources import HeadSources, head_of_one_input, sources_of
@@ -85,20 +85,9 @@ class ScoreTerms:
             for row, column in pairs
         ]
 
-    def to_mapping(self) -> dict[str, object]:
+    def to_mapping(self) -> Any:
         """Return everything as plain values, for JSON."""
-        return {
-            "head": self.head,
-            "query": list(self.query),
-            "key": list(self.key),
-            "against": None if self.against is None else list(self.against),
-            "score": self.score,
-            "weight": self.weight,
-            "position": self.position,
-            "query_parts": self.query_parts,
-            "key_parts": self.key_parts,
-            "terms": self.terms.tolist(),
-        }
+        return plain(self)
 
     def number_tables(self) -> list[NumberTable]:
         """Return the terms of the largest parts as a table to draw, query's by key's."""

@@ -17,7 +17,7 @@ from attnlab import seeds
 from attnlab.core.stats import Interval
 from attnlab.edits.effects.curves import patch_together
 from attnlab.edits.effects.estimates import Estimate
-from attnlab.edits.effects.patched import Patched
+from attnlab.edits.effects.patched import Patched, Recovery
 from attnlab.edits.effects.patches import patch_all
 from attnlab.truth.circuits import Circuit
 from attnlab.truth.labels import Labels
@@ -79,15 +79,15 @@ def score_estimates(
         options: dict[str, Any] = {"metric": "logit_difference", "target": circuit.answers}
         runs, estimate = (circuit.model, circuit.inputs, other), ESTIMATES[name]
         begin = time.perf_counter()
-        found = patch_all(*runs, "heads", estimate=estimate, **options)
+        result = patch_all(*runs, "heads", estimate=estimate, **options)
         seconds += time.perf_counter() - begin
-        truth = found if estimate is None else patch_all(*runs, "heads", **options)
+        truth = result if estimate is None else patch_all(*runs, "heads", **options)
         count += 1
-        curves = patch_together(*runs, found, **options)
+        curves = patch_together(*runs, result, **options)
         used = labels.used_heads(circuit)  # without heads that have no weights
         is_used = [used.get(f"{place.path}.{place.head}", False) for place in truth.places]
         one = {key: area.value for key, area in curves.areas.items()}
-        one |= _compared(found, truth, is_used, seed)
+        one |= _compared(result, truth, is_used, seed)
         for key, value in one.items():
             if not math.isnan(value):  # some circuits have no head without effect
                 figures.setdefault(key, []).append(value)
@@ -96,16 +96,18 @@ def score_estimates(
 
 
 def _compared(
-    found: Patched, truth: Patched, is_used: Sequence[bool], seed: int
+    result: Patched, truth: Patched, is_used: Sequence[bool], seed: int
 ) -> dict[str, float]:
     """Compare estimates with the truth: over the whole domain, and from a few inputs at a time."""
-    far, used = found.effects - truth.effects, torch.tensor(is_used)
+    far, used = result.effects - truth.effects, torch.tensor(is_used)
     idle = truth.effects.abs() <= _ROUNDING
     draw = seeds.generator(seed, "estimates")
     covered, apart = [], []
     for _ in range(DRAWS):
         rows = torch.randint(len(truth.ends.clean), (INPUTS,), generator=draw)
-        some = replace(found, ends=found.ends.rows(rows), after=found.after[:, rows])
+        some = replace(
+            result, ends=Recovery(*(end[rows] for end in result.ends)), after=result.after[:, rows]
+        )
         low, high = torch.tensor([[i.low, i.high] for i in some.intervals]).double().T
         covered.append((low <= truth.effects + _ROUNDING) & (truth.effects - _ROUNDING <= high))
         apart.append((low > _ROUNDING) | (high < -_ROUNDING))

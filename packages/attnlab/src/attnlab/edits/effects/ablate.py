@@ -8,14 +8,14 @@ The results are those of the edits one by one, but for rounding; see `sweep` for
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 from torch import Tensor, nn
 
-from attnlab.display import Card, NumberTable, card_text, count_words, displayed, frame
+from attnlab.display import Card, NumberTable, card_text, count_words, displayed, frame, plain
 from attnlab.edits.effects.baseline import Baseline, allowed_of, attention_calls, scores_of
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.place_tables import place_tables, place_words
@@ -133,16 +133,9 @@ class Ablation:
         label = f"mean change of the {self.measured}"
         return place_tables(self.places, self.effects.mean(1), label, self.tokens)
 
-    def to_mapping(self) -> dict[str, object]:
+    def to_mapping(self) -> Any:
         """Return everything as plain values for JSON."""
-        return {
-            "what": self.what,
-            "metric": self.metric,
-            "measured": self.measured,
-            "places": list(map(asdict, self.places)),
-            "before": self.before.tolist(),
-            "after": self.after.tolist(),
-        }
+        return plain(self)
 
 
 def _signed(effect: float) -> str:
@@ -256,43 +249,31 @@ def _edges(
     call: AttentionCall, path: str, heads: list[int], pairs: _Pairs, *, each_head: bool
 ) -> list[Case]:
     num_heads, cases = call.query.shape[1], []
-    call = call._replace(key=share_heads(call.key, num_heads), mask=_mask_of(call))
+    sizes: Any = (call.mask, call.query.shape[-2], call.key.shape[-2], call.key.device)
+    call = call._replace(key=share_heads(call.key, num_heads), mask=as_tensor(*sizes))
     value = share_heads(call.value, num_heads)
     for query, key in pairs:
         places = {PatchTarget(path, None, query, key): heads}
         if each_head:
             places = {PatchTarget(path, head, query, key): [head] for head in heads}
         for place, place_heads in places.items():
-            write = _cutting(call, value, place_heads, query, key)
+            write = partial(_cut_edge, call, value, place_heads, query, key)
             cases.append(Case(site_of(path, "heads"), write, place))
     return cases
 
 
-def _cutting(
-    call: AttentionCall, value: Tensor, heads: list[int], query: int, key: int
-) -> Callable[[Tensor], object]:
-    """Return a function that cuts one edge of these heads."""
-
-    def write(whole: Tensor) -> None:
-        left = _row_of_scores(call, query)[:, heads]
-        left[..., key] = float("-inf")
-        gathered = weighted_values(attention_weights(left), value[:, heads])
-        whole[:, heads, query] = gathered.squeeze(-2).to(whole.dtype)
-
-    return write
-
-
-def _row_of_scores(call: AttentionCall, query: int) -> Tensor:
-    """Compute the scores of one query: (row, head, 1, key)."""
-    mask = _mask_of(call)
-    if mask is not None and mask.shape[-2] > 1:
-        mask = mask[..., query : query + 1, :]
-    return scores_of(call._replace(query=call.query[..., query : query + 1, :], mask=mask))[0]
-
-
-def _mask_of(call: AttentionCall) -> Tensor | None:
-    mask: Any = call.mask
-    return as_tensor(mask, call.query.shape[-2], call.key.shape[-2], call.key.device)
+def _cut_edge(
+    call: AttentionCall, value: Tensor, heads: list[int], query: int, key: int, whole: Tensor
+) -> None:
+    """Write the output of these heads without one edge."""
+    row, mask = slice(query, query + 1), call.mask
+    if isinstance(mask, Tensor) and mask.shape[-2] > 1:
+        mask = mask[..., row, :]
+    scores, _ = scores_of(call._replace(query=call.query[..., row, :], mask=mask))
+    left = scores[:, heads]
+    left[..., key] = float("-inf")
+    gathered = weighted_values(attention_weights(left), value[:, heads])
+    whole[:, heads, query] = gathered.squeeze(-2).to(whole.dtype)
 
 
 def _allowed_edges(

@@ -65,8 +65,8 @@ class Metric:
     ) -> "Metric":
         """Build a metric from a name with a target, its tokens as ids of this model."""
         named = cls.named(metric, target, model)
-        ids = [target_ids(tokens, model, inputs) for tokens in (named.target, named.others)]
-        return cls(named.measure, *ids, named.position)
+        target, others = target_ids(named.target, model, inputs), named.others
+        return cls(named.measure, target, target_ids(others, model, inputs), named.position)
 
     @classmethod
     def named(cls, metric: "MetricLike", target: Target, model: nn.Module) -> "Metric":
@@ -223,13 +223,13 @@ def next_tokens(tokens: Tensor) -> Tensor:
 
 
 def prepare_metric(
-    asked: Metric, logits: Tensor, real: Tensor | None = None, *, rivals: Tensor | None = None
+    metric: Metric, logits: Tensor, real: Tensor | None = None, *, rivals: Tensor | None = None
 ) -> PreparedMetric:
     """Prepare a metric for inputs whose plain logits are (row, length, vocabulary) or (row,
     classes).
 
     Args:
-        asked: the metric and its target.
+        metric: the metric and its target.
         logits: of the plain pass.
         real: (row, length), False at padding; negative positions count from the last real one.
         rivals: logits of the same shape, whose likeliest other token is subtracted in a
@@ -238,30 +238,30 @@ def prepare_metric(
     Raises:
         WrongUsage: an unknown name, a target that is missing, of a wrong shape or out of range.
     """
-    metric, others = asked.measure, asked.others
-    if callable(metric):
-        return PreparedMetric(getattr(metric, "__name__", "metric"), None, measure=metric)
-    require_known("metric", metric, get_args(MetricKind))
+    measure, others = metric.measure, metric.others
+    if callable(measure):
+        return PreparedMetric(getattr(measure, "__name__", "metric"), None, measure=measure)
+    require_known("metric", measure, get_args(MetricKind))
     if logits.dim() not in (2, 3):
         raise WrongUsage(
-            f"{metric} needs logits (row, length, vocabulary) or (row, classes); got "
+            f"{measure} needs logits (row, length, vocabulary) or (row, classes); got "
             f"{shape_text(logits.shape)}. Pass a function of the output as the metric."
         )
     whole = logits.unsqueeze(1) if logits.dim() == 2 else logits
-    labels = _labels(asked, whole, real)
-    if metric != "logit_difference":
+    labels = _labels(metric, whole, real)
+    if measure != "logit_difference":
         if others is not None:
-            raise WrongUsage(f"others= goes with logit_difference; {metric} takes a target alone.")
-        return PreparedMetric(metric, labels)
+            raise WrongUsage(f"others= goes with logit_difference; {measure} takes a target alone.")
+        return PreparedMetric(measure, labels)
     if others is None:
         right = torch.nn.functional.one_hot(labels.clamp(min=0), whole.shape[-1]).bool()
         likely = logits if rivals is None else rivals
         others = likely.view_as(whole).masked_fill(right, float("-inf")).argmax(-1)
-        return PreparedMetric(metric, labels, others)
-    others = _spread("others", others, whole, asked.position, real)
+        return PreparedMetric(measure, labels, others)
+    others = _spread("others", others, whole, metric.position, real)
     if bool(((others == IGNORED) & (labels != IGNORED)).any()):
         raise WrongUsage("others must name a token wherever the target does.")
-    return PreparedMetric(metric, labels, others)
+    return PreparedMetric(measure, labels, others)
 
 
 def _labels(metric: Metric, whole: Tensor, real: Tensor | None) -> Tensor:

@@ -164,8 +164,9 @@ def _read_pair(
     )
     if target is not None and others is not None and bool((target == others).all()):
         raise WrongUsage("the answer and the wrong one are the same token.")
-    rows = (None if ids is None else ids.unsqueeze(0) for ids in (target, others))
-    return PairGroup(one, other, Metric(metric.measure, *rows, torch.tensor(places[:1])), (row,))
+    rows = [None if ids is None else ids.unsqueeze(0) for ids in (target, others)]
+    metric = Metric(metric.measure, rows[0], rows[1], torch.tensor(places[:1]))
+    return PairGroup(one, other, metric, (row,))
 
 
 def answer_position(question: Question) -> int:
@@ -228,7 +229,7 @@ def _joined(pairs: Sequence[PairGroup]) -> PairGroup:
         joined = {name: torch.cat([named[name] for named in inputs]) for name in inputs[0]}
         calls.append(Call((), joined, len(pairs)))
     metric = Metric(pairs[0].metric.measure, **values)
-    return PairGroup(*calls, metric, [row for pair in pairs for row in pair.rows])
+    return PairGroup(calls[0], calls[1], metric, [row for pair in pairs for row in pair.rows])
 
 
 def _listed(texts: str | Sequence[str]) -> list[str]:

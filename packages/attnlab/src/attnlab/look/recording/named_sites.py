@@ -7,6 +7,7 @@ import difflib
 import fnmatch
 import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,14 +26,15 @@ def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
     patterns = [inputs] if isinstance(inputs, str) else inputs
     if isinstance(patterns, Tensor | Mapping):
         return None
-    is_list = isinstance(patterns, Sequence) and len(patterns) > 0
-    num_texts = sum(isinstance(pattern, str) for pattern in patterns) if is_list else 0
-    if not is_list or 0 < num_texts < len(patterns):
+    kinds = set()
+    if isinstance(patterns, Sequence):
+        kinds = {isinstance(pattern, str) for pattern in patterns}
+    if len(kinds) != 1:
         raise WrongUsage(
             'record takes a text or ids, as attnlab.record(model, "a text"), or names of sites '
             f'such as "*.weights", to record within a `with`; got {inputs!r:.80}.'
         )
-    if not num_texts:
+    if kinds == {False}:
         return None
     names = site_names(model)
     unmatched = [pattern for pattern in patterns if not fnmatch.filter(names, pattern)]
@@ -49,18 +51,13 @@ def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
 def matching_sites(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
     """List the sites that any of the patterns matches; one that matches none is an error."""
     listed = [patterns] if isinstance(patterns, str) else patterns
-    if (
-        not isinstance(listed, Sequence)
-        or not listed
-        or not all(isinstance(pattern, str) for pattern in listed)
-    ):
+    is_list = isinstance(listed, Sequence) and len(listed) > 0
+    if not is_list or not all(isinstance(pattern, str) for pattern in listed):
         raise WrongUsage(
             f'sites are named by a pattern such as "*.weights", or several; got {patterns!r}.'
         )
-    names, chosen = site_names(model), dict[str, None]()
-    for pattern in listed:
-        chosen |= dict.fromkeys(matches(pattern, model, names))
-    return list(chosen)
+    names = site_names(model)
+    return list(dict.fromkeys(chain.from_iterable(matches(name, model, names) for name in listed)))
 
 
 def looks_like_sites(text: str, names: Collection[str]) -> bool:
