@@ -233,7 +233,7 @@ def test_a_missing_or_foreign_json_is_an_error(folder, tmp_path):
     with pytest.raises(CouldNotRun, match=r"there is no recording in .*recording\.json is missing"):
         open_recording(tmp_path)
     write_json(folder / "recording.json", {"format": "something else"})
-    with pytest.raises(CouldNotRun, match="is no recording: it does not say 'attnlab recording 1'"):
+    with pytest.raises(CouldNotRun, match="is no recording: it does not say 'attnlab recording 2'"):
         open_recording(folder)
     (folder / "recording.json").write_text("{")
     with pytest.raises(CouldNotRun, match="could not read"):

@@ -7,7 +7,7 @@ that damage and a mix of two recordings are refused.
 
 import json
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,15 @@ from attnlab.core.sizes import count_bytes
 from attnlab.core.store import JsonObject
 from attnlab.errors import WrongUsage, type_words
 from attnlab.look.recording.budget import Budget
-from attnlab.look.recording.contents import MADE, Passed, Store
+from attnlab.look.recording.contents import Passed, Store
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
 from attnlab.look.recording.tokens import Read, names_of
 from attnlab.look.summaries.summary import Summary
 
 _NUMBERS = "recording.safetensors"
-_Tensors = Mapping[str, Tensor]
+_KINDS: dict[str, Callable[..., Any]] = {
+    kind.__name__: kind for kind in (KeptCall, KeptMask, Part, Passed, Read, Summary)
+}
 
 
 def write_store(store: Store, folder: Path) -> None:
@@ -42,8 +44,8 @@ def write_store(store: Store, folder: Path) -> None:
         "edits": list(store.edits),
         "heads": store.heads,
         "names": names,
-        "reads": list(map(writer.read, store.reads)),
-        "passed": {site: list(map(writer.passed, steps)) for site, steps in store.passed.items()},
+        "reads": writer.form(store.reads),
+        "passed": {site: writer.form(steps) for site, steps in store.passed.items()},
     }
     disk.make_folder(folder)
     file = folder / _NUMBERS
@@ -72,17 +74,14 @@ def read_store(folder: Path, budget: Budget) -> Store:
         names = document["names"]
         if names is not None:
             names = {int(token): name for token, name in names.items()}
-        passed = {
-            site: [_passed_of(form, tensors) for form in forms]
-            for site, forms in document["passed"].items()
-        }
+        passed = {site: list(_read(forms, tensors)) for site, forms in document["passed"].items()}
         return Store(
             sites=tuple(document["sites"]),
             budget=budget,
             vocabulary=names,
             model=document["model"],
             passed=passed,
-            reads=[_read_of(form, tensors) for form in document["reads"]],
+            reads=list(_read(document["reads"], tensors)),
             heads=document["heads"],
             edits=tuple(document["edits"]),
         )
@@ -93,7 +92,7 @@ def _digest(document: JsonObject) -> str:
 
 
 def _state_folder(folder: Path) -> disk.StateFolder:
-    return disk.StateFolder(folder, "recording.json", "attnlab recording 1", "recording")
+    return disk.StateFolder(folder, "recording.json", "attnlab recording 2", "recording")
 
 
 class _Writer:
@@ -104,12 +103,32 @@ class _Writer:
         # The tensors are held, so that no address is used again.
         self._known: dict[tuple[Any, ...], tuple[Tensor, str]] = {}
 
-    def name(self, held: Tensor | Part | None) -> str | None:
-        """Return the name of a tensor, or of all that one has grown to."""
-        if held is None:
-            return None
-        if isinstance(held, Part):
-            held = held.grown.store[..., : held.grown.used, :]
+    def form(self, value: Any) -> Any:
+        """Return the form of a value, of one that is made of others, or of several."""
+        if isinstance(value, Tensor):
+            return {"tensor": self._name(value)}
+        if isinstance(value, Grown):
+            return {"grown": self._name(value.store[..., : value.used, :])}
+        if isinstance(value, torch.device):
+            return None  # it is read into the processor's memory
+        if isinstance(value, Passed) and not isinstance(value.held, Tensor | tuple):
+            raise WrongUsage(
+                f"reduce made {type_words(value.held)}; only NamedTuples can be saved."
+            )
+        if isinstance(value, Passed | Read):
+            return self._fields(value, vars(value))
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return self._fields(value, value._asdict())
+        if isinstance(value, tuple | list):
+            return list(map(self.form, value))
+        return value
+
+    def _fields(self, value: Any, fields: Mapping[str, Any]) -> JsonObject:
+        forms = {name: self.form(field) for name, field in fields.items()}
+        return {"kind": type(value).__name__, "fields": forms}
+
+    def _name(self, held: Tensor) -> str:
+        """Return the name of a tensor in the file."""
         place = held.data_ptr(), held.dtype, held.shape, held.stride()
         if place not in self._known:
             name = f"t{len(self.tensors)}"
@@ -117,83 +136,21 @@ class _Writer:
             self._known[place] = held, name
         return self._known[place][1]
 
-    def read(self, read: Read) -> JsonObject:
-        """Return the form of the tokens of one pass."""
-        form = dict(vars(read))
-        for field in ("ids", "real", "rows"):
-            form[field] = self.name(form[field])
-        return form
 
-    def passed(self, passed: Passed) -> JsonObject:
-        """Return the form of a value at a site."""
-        return {
-            "held": self.held(passed.held),
-            "query": passed.query,
-            "key": passed.key,
-            "mask": passed.mask and self.held(passed.mask),
-            "gradient": self.name(passed.gradient),
-        }
-
-    def held(self, held: Any) -> JsonObject:
-        """Return the form of what is held: a value, or what it is made from."""
-        if isinstance(held, Tensor):
-            return {"kind": "value", "value": self.name(held)}
-        if isinstance(held, Part):
-            return {"kind": "part", "value": self.name(held), "length": held.length}
-        if isinstance(held, KeptMask):
-            mask = held.mask
-            if isinstance(mask, Tensor):
-                mask = self.name(mask)
-            sizes = {"queries": held.num_queries, "keys": held.num_keys}
-            return {"kind": "mask", "mask": mask, **sizes}
-        if isinstance(held, KeptCall):
-            names = {"query": self.name(held.query), "key": self.name(held.key)}
-            return {"kind": held.what, **names, "mask": self.held(held.mask), "scale": held.scale}
-        if isinstance(held, tuple) and hasattr(held, "_fields"):
-            fields: JsonObject = {}
-            for name, value in zip(held._fields, held, strict=True):
-                is_tensor = isinstance(value, Tensor)
-                fields[name] = {"tensor": self.name(value)} if is_tensor else {"plain": value}
-            return {"kind": "reduced", "name": type(held).__name__, "fields": fields}
-        raise WrongUsage(f"reduce made {type_words(held)}; only NamedTuples can be saved.")
-
-
-def _read_of(form: JsonObject, tensors: _Tensors) -> Read:
-    """Return the tokens of one pass."""
-    fields = {**form, "shape": tuple(form["shape"]), "edits": tuple(form["edits"])}
-    for name in ("ids", "real", "rows"):
-        fields[name] = form[name] and tensors[form[name]]
-    fields["names"] = form["names"] and tuple(form["names"])
-    return Read(**fields)
-
-
-def _passed_of(form: JsonObject, tensors: _Tensors) -> Passed:
-    mask = form["mask"] and _held_of(form["mask"], tensors)
-    gradient = form["gradient"] and tensors[form["gradient"]]
-    return Passed(_held_of(form["held"], tensors), form["query"], form["key"], mask, gradient)
-
-
-def _held_of(form: JsonObject, tensors: _Tensors) -> Any:
-    """Return what `_Writer.held` wrote: a value, or what it is made from."""
-    kind = form["kind"]
-    if kind == "value":
-        return tensors[form["value"]]
-    if kind == "part":
-        return Part(Grown(tensors[form["value"]]), form["length"])
-    if kind == "mask":
-        mask = form["mask"]
-        if mask not in (None, "causal"):
-            mask = tensors[mask]
-        return KeptMask(mask, form["queries"], form["keys"], torch.device("cpu"))
-    if kind in MADE:
-        query, key = tensors[form["query"]], tensors[form["key"]]
-        mask = _held_of(form["mask"], tensors)
-        if key.shape[-2] > mask.num_keys:
-            return KeptCall(query, Part(Grown(key), mask.num_keys), mask, form["scale"], kind)
-        return KeptCall(query, key, mask, form["scale"], kind)
-    fields: JsonObject = {}
-    for name, value in form["fields"].items():
-        fields[name] = tensors[value["tensor"]] if "tensor" in value else value["plain"]
-    if set(fields) == set(Summary._fields):
-        return Summary(**fields)
-    return namedtuple(str(form["name"]), fields)(**fields)
+def _read(form: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Return the value whose form `_Writer` wrote."""
+    if isinstance(form, list):
+        return tuple(_read(item, tensors) for item in form)
+    match form:
+        case {"tensor": name}:
+            return tensors[name]
+        case {"grown": name}:
+            return Grown(tensors[name])
+        case {"kind": kind, "fields": fields}:
+            values = {name: _read(field, tensors) for name, field in fields.items()}
+            if kind == KeptMask.__name__:
+                values["device"] = torch.device("cpu")
+            if kind in _KINDS:
+                return _KINDS[kind](**values)
+            return namedtuple(kind, values)(**values)
+    return form
