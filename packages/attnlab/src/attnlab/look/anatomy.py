@@ -147,7 +147,7 @@ def block_steps(model: nn.Module, stack: str) -> list[list[Step]]:
         return [_own_steps(site_of(stack, ""), *numbered) for numbered in enumerate(blocks.layers)]
     by_stack = _steps_by_model.setdefault(model, {})
     if stack not in by_stack:
-        structure = next(each for each in model.structure.stacks if each.name == stack)
+        structure = next(known for known in model.structure.stacks if known.name == stack)
         by_stack[stack] = _foreign_steps(model, structure, _traced(model))
     return by_stack[stack]
 

@@ -74,12 +74,13 @@ def head_matrices(model: nn.Module, parts: Sequence[str]) -> list[LayerMatrices]
     def random_leaf(value: Tensor) -> Tensor:
         return torch.randn(value.shape, generator=source).to(value).requires_grad_()
 
-    filled, zeros = _Filled(streams, random_leaf), _Filled(streams, torch.zeros_like)
-    with set_aside(model), _unit_norms(foreign_of(model)):
+    filled = FilledStreams(streams, random_leaf)
+    zeros, example = FilledStreams(streams, torch.zeros_like), _example(model)
+    with set_aside(model), norms_as(foreign_of(model), _at_unit_scale):
         with torch.enable_grad():
-            filled.run(model)
+            filled.run(model, example)
         with torch.no_grad():
-            zeros.run(model)
+            zeros.run(model, example)
     layers = []
     for part in parts:
         call = filled.calls[part]
@@ -105,7 +106,9 @@ def head_matrices(model: nn.Module, parts: Sequence[str]) -> list[LayerMatrices]
     return layers
 
 
-def _matrix(part: str, name: str, streams: Streams, filled: "_Filled", zeros: "_Filled") -> Tensor:
+def _matrix(
+    part: str, name: str, streams: Streams, filled: "FilledStreams", zeros: "FilledStreams"
+) -> Tensor:
     """Return the matrices (head, width, d_model) to the queries, keys or values of an attention, in
     double precision."""
     stream = streams.query if name == "query" else streams.key
@@ -172,8 +175,11 @@ def through_norms(model: nn.Module, paths: Iterable[str], rows: Tensor) -> Tenso
     return rows
 
 
-class _Filled(Hook):
-    """Fills the streams of attentions, and notes the calls of these."""
+class FilledStreams(Hook):
+    """Fills the streams of attentions by a function of their values, and notes the calls of these.
+
+    streams: by the attention's path · leaves: what fills them, by their sites · calls: by path.
+    """
 
     def __init__(self, streams: Mapping[str, Streams], fill: Callable[[Tensor], Tensor]) -> None:
         self._parts, self._fill = set(streams), fill
@@ -182,22 +188,33 @@ class _Filled(Hook):
         self.leaves: dict[str, Tensor] = {}
         self.calls: dict[str, AttentionCall] = {}
 
-    def run(self, model: nn.Module) -> None:
-        """Run the model on its example, or the smallest input."""
+    def run(self, model: nn.Module, call: Call) -> None:
+        """Run the model.
+
+        Raises:
+            CouldNotRun: it did not get to one of the attentions.
+        """
         with installed(model, self):
-            _example(model)(model)
+            call(model)
+        self.check_calls()
+
+    def check_calls(self) -> None:
+        """Raise unless every attention was called."""
         lacking = self._parts - set(self.calls)
         if lacking:
             raise CouldNotRun(f"the model ran without {min(lacking)}.")
 
     def wants(self, site: str) -> bool:
+        """Say whether a site is a stream."""
         return site in self._streams
 
     def visit(self, site: str, value: Tensor) -> Tensor:
+        """Fill a stream."""
         self.leaves[site] = self._fill(value)
         return self.leaves[site]
 
     def watch(self, part: str, call: AttentionCall) -> None:
+        """Note a call."""
         if part in self._parts:
             self.calls[part] = call
 
@@ -210,27 +227,24 @@ def _example(model: nn.Module) -> Call:
     return Call((ids, ids) if isinstance(model, EncoderDecoder) else (ids,), {}, 1)
 
 
-def norm_modules(model: nn.Module) -> list[nn.Module]:
-    """List the modules that are norms by their type's name."""
-    return [
-        module
-        for module in model.modules()
-        if "norm" in type(module).__name__.lower() and not list(module.children())
-    ]
-
-
 @contextmanager
-def _unit_norms(model: nn.Module) -> Iterator[None]:
-    """Give every norm of a model the scale 1 within the `with`."""
+def norms_as(
+    model: nn.Module, change: Callable[[nn.Module, Tensor, Tensor], Tensor | None]
+) -> Iterator[None]:
+    """Let modules that are norms by their type's name give what `change` makes of the module, its
+    input and its output; None for the output itself."""
 
-    def scale_one(module: nn.Module, args: Any, output: Any) -> Tensor | None:
-        if not args or not isinstance(output, Tensor):
-            return None
-        with torch.no_grad():
-            norm = HeldNorm.of(module.forward, args[0].detach(), output.detach())
-        return None if norm is None else norm.at_unit_scale()(args[0])
+    def changed(module: nn.Module, args: Any, output: Any) -> Tensor | None:
+        return change(module, args[0], output) if args and isinstance(output, Tensor) else None
 
     with ExitStack() as stack:
-        for module in norm_modules(model):
-            stack.callback(module.register_forward_hook(scale_one).remove)
+        for module in model.modules():
+            if "norm" in type(module).__name__.lower() and not list(module.children()):
+                stack.callback(module.register_forward_hook(changed).remove)
         yield
+
+
+def _at_unit_scale(module: nn.Module, x: Tensor, output: Tensor) -> Tensor | None:
+    """Give a norm the scale 1."""
+    norm = HeldNorm.of_module(module, x, output)
+    return None if norm is None else norm.at_unit_scale()(x)

@@ -13,23 +13,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun, WrongUsage, present
-from attnlab.look.anatomy import HeadsStep, PartStep, are_close, device_of
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look.anatomy import PartStep, are_close
 from attnlab.look.embedding_parts import EmbeddingParts, embedding_parts
-from attnlab.look.head_matrices import matrices_to, norm_modules
+from attnlab.look.head_matrices import FilledStreams, matrices_to, norms_as
 from attnlab.look.inputs import Call, foreign_of
-from attnlab.look.readout import HeldNorm, Place, Writer, outputs_of, written_by
-from attnlab.look.recording import Recording, record
+from attnlab.look.readout import HeldNorm, Place, Writer, recorded_steps, written_by
+from attnlab.look.recording import Recording
 from attnlab.look.recording.kept_call import KeptMask
 from attnlab.look.streams import Stream, Streams, blocks_before, streams_of
 from attnlab.parts.attend import scale_factor
 from attnlab.pretrained.text import text_config
-from attnlab.sites import AttentionCall, Hook, hooks_of, installed, set_aside, site_of
+from attnlab.sites import AttentionCall, hooks_of, installed, set_aside, site_of
 
 _EMBEDDINGS = {
     "positions": "position|^wpe$",
@@ -69,15 +69,12 @@ class _Seen:
     ) -> "_Seen":
         """Run the model up to the attention, with leaves in its streams."""
         steps = {*streams.query.steps, *streams.key.steps}
-        heads = [site_of(step.point, "heads") for step in steps if isinstance(step, HeadsStep)]
-        cells = [site_of(part, name) for name in ("scores", "weights")]
         sites = {stream.site for stream in streams} | {stream.start for stream in streams}
-        blocks = blocks_before(part, streams)
-        others = [step for step in steps if isinstance(step, PartStep)]
+        sites |= {site_of(part, "scores"), site_of(part, "weights")}
+        sites.update(blocks_before(part, streams))
         with (
-            outputs_of(foreign_of(model), others) as kept,
             embedding_parts(model) as embedded,
-            record(model, [*sites, *heads, *cells, *blocks], keep_on=device_of(model)) as recording,
+            recorded_steps(model, steps, sites) as (recording, kept),
         ):
             leaves.run(model, call)
         return cls(model, recording, kept, embedded)
@@ -129,7 +126,8 @@ class HeadScores:
     def __init__(self, model: nn.Module, call: Call, part: str, head: int) -> None:
         self._model, self._part, self._head = model, part, head
         self.streams = streams_of(model, part)
-        with _HeldNorms(foreign_of(model)) as norms:
+        norms = _HeldNorms()
+        with norms_as(foreign_of(model), norms.hold):
             self._leaves = _Leaves(part, self.streams, norms, stops=not hooks_of(model))
             self.seen = _Seen.of(model, call, part, self.streams, self._leaves)
             blocks = blocks_before(part, self.streams)
@@ -137,7 +135,7 @@ class HeadScores:
             zeros = _Leaves(part, self.streams, norms, known)
             with set_aside(model):
                 zeros.run(model, call)
-        self._call, self._bias = self._leaves.call, zeros.call
+        self._call, self._bias = self._leaves.calls[part], zeros.calls[part]
         self.query_parts: list[str] = []
         self.key_parts: list[str] = []
 
@@ -262,7 +260,7 @@ class _Reached(BaseException):
     """Raised after the attention, to skip the rest of the model."""
 
 
-class _Leaves(Hook):
+class _Leaves(FilledStreams):
     """Puts leaves, or zeros, in the place of streams, and holds norms from there to an attention.
 
     known: for zeros, the results of blocks that need not be computed again · stops: the pass ends
@@ -278,55 +276,39 @@ class _Leaves(Hook):
         *,
         stops: bool = True,
     ) -> None:
-        self._norms, self._known, self._stops = norms, known, stops
-        self._part, self._end = part, site_of(part, "heads")
-        self._streams = {stream.site for stream in streams}
-        self.sites = {*self._streams, *(known or ()), self._end}
-        self.leaves: dict[str, Tensor] = {}
-        self._call: AttentionCall | None = None
+        super().__init__({part: streams}, _leaf if known is None else torch.zeros_like)
+        self._norms, self._known, self._stops = norms, known or {}, stops
+        self._end = site_of(part, "heads")
+        self.sites = {*self._streams, *self._known, self._end}
 
     def run(self, model: nn.Module, call: Call) -> None:
-        """Run the model up to the attention.
-
-        Raises:
-            CouldNotRun: it did not get there.
-        """
+        """Run the model up to the attention."""
         with installed(model, self), torch.no_grad(), suppress(_Reached):
             call(model)
         self._norms.end()
-        if self._call is None:
-            raise CouldNotRun(f"the model ran without {self._part}.")
-
-    @property
-    def call(self) -> AttentionCall:
-        """The call of the attention."""
-        return present(self._call)
+        self.check_calls()
 
     def wants(self, site: str) -> bool:
-        return site in self._streams or site == self._end
+        return super().wants(site) or site == self._end
 
     def visit(self, site: str, value: Tensor) -> Tensor:
-        if site == self._end:
-            torch.set_grad_enabled(False)
-            self._norms.end()
-            if self._stops:
-                raise _Reached
-            return value
-        if not self.leaves:
-            self._norms.begin()
-        if self._known is not None:
-            self.leaves[site] = torch.zeros_like(value)
-        else:
-            torch.set_grad_enabled(True)
-            self.leaves[site] = value.detach().clone().requires_grad_()
-        return self.leaves[site]
+        if site != self._end:
+            if not self.leaves:
+                self._norms.begin()
+            return super().visit(site, value)
+        torch.set_grad_enabled(False)
+        self._norms.end()
+        if self._stops:
+            raise _Reached
+        return value
 
     def supply(self, site: str) -> Tensor | None:
-        return self._known.get(site) if self._known else None
+        return self._known.get(site)
 
-    def watch(self, part: str, call: AttentionCall) -> None:
-        if part == self._part:
-            self._call = call
+
+def _leaf(value: Tensor) -> Tensor:
+    torch.set_grad_enabled(True)  # until the attention
+    return value.detach().clone().requires_grad_()
 
 
 class _HeldNorms:
@@ -336,19 +318,10 @@ class _HeldNorms:
     pass gets the norms that are held.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self._modules = norm_modules(model)
+    def __init__(self) -> None:
         self._held: list[HeldNorm | None] = []
         self._passes, self._is_on = 0, False
         self._next: Iterator[HeldNorm | None] = iter(())
-
-    def __enter__(self) -> Self:
-        self._handles = [module.register_forward_hook(self._hold) for module in self._modules]
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
 
     def begin(self) -> None:
         """Hold the norms of a pass from here on."""
@@ -360,17 +333,16 @@ class _HeldNorms:
         """Hold no more norms of this pass."""
         self._is_on = False
 
-    def _hold(self, module: nn.Module, args: Any, output: Any) -> Tensor | None:
+    def hold(self, module: nn.Module, x: Tensor, output: Tensor) -> Tensor | None:
         """Hold the scale of a norm; leave other modules."""
-        if not self._is_on or not args or not isinstance(output, Tensor):
+        if not self._is_on:
             return None
         if self._passes > 1:
             norm = next(self._next)
-            return None if norm is None else norm(args[0])
-        with torch.no_grad():
-            norm = HeldNorm.of(module.forward, args[0].detach(), output.detach())
+            return None if norm is None else norm(x)
+        norm = HeldNorm.of_module(module, x, output)
         self._held.append(norm)
         if norm is None:
             return None
-        held = norm(args[0])
+        held = norm(x)
         return output.detach() + (held - held.detach())

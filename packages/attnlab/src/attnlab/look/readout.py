@@ -137,14 +137,9 @@ def parts_of_stream(
     prefix, _ = stack_of(model)
     _check(model, position)
     anatomy = anatomy_of(model)
-    heads = [f"{step.point}.heads" for step in anatomy.steps if isinstance(step, HeadsStep)]
     start = f"{prefix}embedding"
-    _require(model, [start, *heads])
-    others = [step for step in anatomy.steps if isinstance(step, PartStep)]
-    with (
-        outputs_of(foreign_of(model), others) as kept,
-        record(model, [start, *heads], keep_on=device_of(model)) as recording,
-    ):
+    _require(model, [start, *heads_of(anatomy.steps)])
+    with recorded_steps(model, anatomy.steps, [start]) as (recording, kept):
         logits = call(model)
     real = cast(Tensor | None, call.options.get("real"))
     place = Place(logits, _places(model, call, position, logits), real)
@@ -304,6 +299,12 @@ class HeldNorm:
     takes_mean: bool
 
     @classmethod
+    @torch.no_grad()
+    def of_module(cls, module: nn.Module, x: Tensor, output: Tensor) -> "HeldNorm | None":
+        """Hold the norm that a module is, at an input; None if it is no norm."""
+        return cls.of(module.forward, x.detach(), output.detach())
+
+    @classmethod
     def of(cls, function: Function, x: Tensor, output: Tensor) -> "HeldNorm | None":
         """Hold a norm at an input; None if the function is no norm."""
         if output.shape != x.shape or x.shape[-1] < 2:
@@ -393,8 +394,29 @@ class _Supplier(Hook):
         return self._known.get(site)
 
 
+def heads_of(steps: Iterable[Step]) -> list[str]:
+    """List the sites of the heads that write in these steps."""
+    return [f"{step.point}.heads" for step in steps if isinstance(step, HeadsStep)]
+
+
 @contextmanager
-def outputs_of(model: nn.Module, parts: Sequence[PartStep]) -> Iterator[dict[PartStep, Tensor]]:
+def recorded_steps(
+    model: nn.Module, steps: Iterable[Step], sites: Iterable[str]
+) -> Iterator[tuple[Recording, dict[PartStep, Tensor]]]:
+    """Record within the `with` what is written in these steps: the heads, beside other sites, and
+    the outputs of the other parts."""
+    steps = list(steps)
+    parts = [step for step in steps if isinstance(step, PartStep)]
+    wanted = [*sites, *heads_of(steps)]
+    with (
+        _outputs_of(foreign_of(model), parts) as outputs,
+        record(model, wanted, keep_on=device_of(model)) as recording,
+    ):
+        yield recording, outputs
+
+
+@contextmanager
+def _outputs_of(model: nn.Module, parts: Sequence[PartStep]) -> Iterator[dict[PartStep, Tensor]]:
     """Record the outputs of some module calls within the `with`."""
     outputs: dict[PartStep, Tensor] = {}
     wanted = {(part.path, part.number): part for part in parts}

@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab.look.anatomy import HeadsStep, NormStep, PartStep, Step, block_steps, example_of
+from attnlab.look.anatomy import NormStep, PartStep, Step, block_steps, example_of
 from attnlab.look.inputs import Call, Inputs, foreign_of
 from attnlab.look.position_names import stacks_of
-from attnlab.look.readout import outputs_of
-from attnlab.look.recording.recorder import record
+from attnlab.look.readout import recorded_steps
 from attnlab.look.recording.recording import Recording
 from attnlab.pretrained.model import Pretrained
 
@@ -42,11 +41,9 @@ def stream_sums(model: nn.Module, inputs: Inputs | None = None) -> dict[str, flo
     gaps: dict[str, float] = {}
     for stack in stacks_of(model):
         blocks = dict(zip(_paths(model, stack), block_steps(model, stack), strict=True))
-        steps = list(chain.from_iterable(blocks.values()))
-        sites = [f"{step.point}.heads" for step in steps if isinstance(step, HeadsStep)]
-        sites += [f"{path}.residual_{place}" for path in blocks for place in ("before", "after")]
-        parts = [step for step in steps if isinstance(step, PartStep)]
-        with record(model, sites) as recording, outputs_of(foreign_of(model), parts) as outputs:
+        steps = chain.from_iterable(blocks.values())
+        sites = [f"{path}.residual_{place}" for path in blocks for place in ("before", "after")]
+        with recorded_steps(model, steps, sites) as (recording, outputs):
             call(model)
         for path, block in blocks.items():
             after = recording[f"{path}.residual_after"].double()
@@ -59,8 +56,7 @@ def stream_sums(model: nn.Module, inputs: Inputs | None = None) -> dict[str, flo
 def _paths(model: Any, stack: str) -> list[str]:
     """Return the paths of the blocks of a stack."""
     if isinstance(model, Pretrained):
-        structure = next(each for each in model.structure.stacks if each.name == stack)
-        return structure.paths
+        return next(known for known in model.structure.stacks if known.name == stack).paths
     prefix = f"{stack}.layers".lstrip(".")
     return [f"{prefix}.{index}" for index in range(len(model.get_submodule(prefix)))]
 

@@ -118,7 +118,7 @@ class _Writer:
         if isinstance(value, Passed | Read):
             return self._fields(value, vars(value))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return self._fields(value, value._asdict())
+            return self._fields(value, dict(zip(value._fields, value, strict=True)))
         if isinstance(value, tuple | list):
             return list(map(self.form, value))
         return value
