@@ -49,7 +49,7 @@ def test_an_edit_that_changes_nothing_changes_the_output_by_exactly_nothing(star
         edits = identity_edits(case)
         one = edits[number % len(edits)]
         with torch.no_grad():
-            with opened(case.model, None if one.own in ("scores", "mask") else ()):
+            with opened(case.model, None if one.suffix in ("scores", "mask") else ()):
                 plain, (output, _) = case.run()[0], case.run(one)
             assert torch.equal(output, plain), (number, one)
             if number % 4:

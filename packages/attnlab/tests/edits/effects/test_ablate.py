@@ -24,6 +24,7 @@ from attnlab.look.heads import head_name
 from attnlab.look.lens import logit_lens
 from attnlab.look.recording import record
 from attnlab.models import SingleHead, SingleHeadConfig
+from attnlab.parts.attend import attention_weights, weighted_values
 from attnlab.parts.masks import causal_mask, padding_mask
 from attnlab.seeds import generator, isolated
 from attnlab.sites import AttentionCall, hooks_of
@@ -407,15 +408,20 @@ def masks(rows, queries, keys):
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(4, 4), (2, 5), (1, 3)])
-def test_the_scores_of_one_query_are_a_row_of_all_whatever_the_mask(queries, keys):
+def test_a_cut_edge_leaves_the_rest_of_its_row_whatever_the_mask(queries, keys):
     draw = generator(1, "scores")
     query = torch.randn(3, 2, queries, 4, generator=draw)
     key = torch.randn(3, 1, keys, 4, generator=draw)
     for mask in masks(3, queries, keys):
         call = AttentionCall(query, key, key, mask, None, is_open=False)
-        whole = scores_of(call)[0]
+        whole, value = scores_of(call)
         for row in range(queries):
-            assert torch.allclose(ablations._row_of_scores(call, row), whole[:, :, row : row + 1])
+            (case,) = ablations._edges(call, "", [0, 1], [(row, 0)], each_head=False)
+            heads = torch.zeros(3, 2, queries, 4)
+            case.write(heads)
+            left = whole.index_fill(-1, torch.tensor(0), float("-inf"))
+            cut = weighted_values(attention_weights(left), value)
+            assert torch.allclose(heads[:, :, row], cut[:, :, row])
         assert torch.equal(allowed_of(call), (whole > float("-inf")).flatten(0, 1).any(0))
 
 

@@ -129,16 +129,16 @@ the last positions end one too early | models.decoder | short_tails
 + x[:, -num_last - 1 : -1]
 the weight of a cut edge is lost | edits.effects.ablate | edges
 - left[..., key] = float("-inf")
--         gathered = weighted_values(attention_weights(left),
+-     gathered = weighted_values(attention_weights(left),
 + left = attention_weights(left)
-+         left[..., key] = 0.0
-+         gathered = weighted_values(left,
++     left[..., key] = 0.0
++     gathered = weighted_values(left,
 the first position counts | edits.effects.metrics | last_positions
 - position = place - length
 + position = place * 0
 portions have the labels of the first rows | edits.effects.metrics | portions
-- argument[span]
-+ argument[: span.stop - span.start]
+- argument[index]
++ argument[: index.stop - index.start]
 a metric reads padding | look.inputs | padding
 - return real_positions(cast(Mask, self.options.get(mask)), self.num_rows)
 + return None

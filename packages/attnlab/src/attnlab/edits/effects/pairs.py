@@ -128,6 +128,7 @@ def _metrics(metric: MetricLike, target: Target, model: nn.Module, pairs: int) -
     named = Metric.named(metric, target, model)
     for targets in (named.target, named.others):
         if isinstance(targets, list | tuple) and len(targets) != pairs:
+            Metric.of(metric, target, model)  # refuses what is no token
             raise WrongUsage(f"{pairs} pairs need {pairs} targets, or one; got {len(targets)}.")
     return [named.rows(row) for row in range(pairs)]
 
