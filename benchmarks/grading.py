@@ -25,8 +25,9 @@ from typing import ClassVar
 from attnlab_course.catalog import HOME, load_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.grading.classroom import grade_class
+from attnlab_course.grading.course_file import Course
 from attnlab_course.grading.exports import write_exports
-from attnlab_course.grading.gradebook import Course, make_gradebook
+from attnlab_course.grading.gradebook import make_gradebook
 from attnlab_course.grading.pages import write_pages
 from attnlab_course.grading.similarity import find_alike
 from attnlab_course.grading.submissions import read_class
@@ -161,11 +162,11 @@ def program(exercise, dice: random.Random) -> str:
     """Return an answer: 6 in 10 right, 3 with a mistake, 1 that raises."""
     solution = solution_text(exercise.source)
     throw = dice.random()
-    if throw < 0.6 or not exercise.parts.mistakes:
+    if throw < 0.6 or not exercise.named_mistakes:
         return solution
     if throw > 0.9 and exercise.parts.kind == "code":
         return solution.replace("    return ", "    raise ValueError('no'); return ")
-    return with_mistake(exercise, dice.choice(exercise.parts.mistakes))
+    return with_mistake(exercise, dice.choice(exercise.named_mistakes))
 
 
 if __name__ == "__main__":

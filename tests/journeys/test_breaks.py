@@ -44,13 +44,13 @@ a missing text is taken for one
     attnlab/tasks/texts.py _is_missing = lambda value: False
     data::a_classifier_learns
 a low gain has no name
-    attnlab_course/material/weights.py gain_mistake = lambda *args: None
+    attnlab_course/material/weight_mistakes.py gain_mistake = lambda *args: None
     grading::a_log_of
 a report names no mistake
     attnlab_course/grading/student_feedback.py mistake_words = lambda *args: ''
     grading::a_log_of
 refused submissions are not counted
-    attnlab_course/grading/gradebook.py Gradebook.refused = property(lambda self: ())
+    attnlab_course/grading/grades.py Gradebook.refused = property(lambda self: ())
     grading::a_class_is
 grades do not know the code that they were made with
     attnlab_course/grading/classroom.py _code_digest = lambda: ''

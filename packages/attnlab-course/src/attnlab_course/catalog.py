@@ -10,60 +10,31 @@ from attnlab_course.sandbox.runner import load_names
 
 HOME = Path(__file__).with_name("exercises")
 
-CHAPTERS: dict[str, tuple[str, ...]] = {
-    "Attention": (
-        "softmax",
-        "attention",
-        "attention_heatmap",
-        "scaling",
-        "causal_mask",
-        "padding_mask",
-        "multi_head",
-        "predict_attention",
-    ),
-    "By hand": (
-        "numpy_transformer",
-        "torch_transformer",
-        "identity",
-        "copy_first",
-        "unique",
-        "same_head",
-        "predict_handmade",
-    ),
-    "A verdict on a text": (
-        "tokenizer",
-        "token_embedding",
-        "sinusoidal_positions",
-        "input_embedding",
-        "attention_dropout",
-        "layer_norm",
-        "feed_forward",
-        "encoder_block",
-        "mini_transformer",
-        "batches",
-        "training_step",
-        "train",
-        "predict_sentiment",
-    ),
-    "Looking things up": (
-        "cross_attention",
-        "decoder_layer",
-        "greedy_decode",
-        "scramble_test",
-        "predict_lookup",
-    ),
-    "Learning to sort": (
-        "factorized_projection",
-        "next_token_loss",
-        "learning_rate",
-        "generate",
-        "trace_steps",
-        "predict_sorting",
-    ),
-    "Modern parts": ("rms_norm", "swiglu", "rotary_positions", "causal_heads"),
-    "Puzzles": ("puzzle_which_head", "puzzle_decoy", "puzzle_program"),
-    "In your own words": ("reflect_attention", "reflect_design", "reflect_model"),
-}
+
+def _read_chapters(text: str) -> dict[str, tuple[str, ...]]:
+    """Read lines of a chapter's title, a colon and its exercises; indented ones go on."""
+    chapters = {}
+    for line in text.replace("\n    ", " ").strip().splitlines():
+        title, _, names = line.partition(": ")
+        chapters[title] = tuple(names.split())
+    return chapters
+
+
+CHAPTERS = _read_chapters("""
+Attention: softmax attention attention_heatmap scaling causal_mask padding_mask multi_head
+    predict_attention
+By hand: numpy_transformer torch_transformer identity copy_first unique same_head
+    predict_handmade
+A verdict on a text: tokenizer token_embedding sinusoidal_positions input_embedding
+    attention_dropout layer_norm feed_forward encoder_block mini_transformer batches
+    training_step train predict_sentiment
+Looking things up: cross_attention decoder_layer greedy_decode scramble_test predict_lookup
+Learning to sort: factorized_projection next_token_loss learning_rate generate trace_steps
+    predict_sorting
+Modern parts: rms_norm swiglu rotary_positions causal_heads
+Puzzles: puzzle_which_head puzzle_decoy puzzle_program
+In your own words: reflect_attention reflect_design reflect_model
+""")
 """The chapters in order, each with its exercises in order."""
 
 

@@ -21,12 +21,15 @@ _STARTER = re.compile(r"^[ ]*# --- starter\n", re.MULTILINE)
 _STARTER_PART = re.compile(
     r"^[ ]*# --- starter\n.*?(?=^[ ]*# <<< solution\n)", re.DOTALL | re.MULTILINE
 )
+KINDS = ("code", "markdown", "hints", "mistakes", "course")
+"""What a cell may be; the first two are the student's."""
+
 _LONG = 20  # characters of a line that can give something away
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell: its kind (code, markdown or course) and its text."""
+    """A cell: its kind, one of `KINDS`, and its text."""
 
     kind: str
     text: str
@@ -45,8 +48,8 @@ def split_cells(source: str) -> list[Cell]:
     ends = [mark.start() for mark in marks[1:]] + [len(source)]
     for mark, end in zip(marks, ends, strict=True):
         kind = mark[1] or "code"
-        if kind not in ("code", "markdown", "course"):
-            raise WrongUsage(f"a cell is code, [markdown] or [course]; got [{kind}].")
+        if kind not in KINDS:
+            raise WrongUsage(f"a cell is one of {', '.join(KINDS)}; got {kind}.")
         cells.append(Cell(kind, source[mark.end() : end].strip("\n") + "\n"))
     return cells
 
@@ -72,14 +75,22 @@ def starter_cells(source: str, name: str) -> list[Cell]:
             return re.sub(r"^([ ]*)# ?", r"\1", parts[1], flags=re.MULTILINE)
         return f'{region[1]}raise NotImplementedError("{name}: write this part")\n'
 
-    cells = [cell for cell in split_cells(source) if cell.kind != "course"]
-    return [Cell(cell.kind, _REGION.sub(open_region, cell.text)) for cell in cells]
+    return [Cell(cell.kind, _REGION.sub(open_region, cell.text)) for cell in _student_cells(source)]
 
 
 def solved_cells(source: str) -> list[Cell]:
     """Return the student's cells, each solution written in its place."""
-    cells = [cell for cell in split_cells(source) if cell.kind != "course"]
-    return [Cell(cell.kind, _STARTER_PART.sub("", cell.text)) for cell in cells]
+    return [Cell(cell.kind, _STARTER_PART.sub("", cell.text)) for cell in _student_cells(source)]
+
+
+def _student_cells(source: str) -> list[Cell]:
+    return [cell for cell in split_cells(source) if cell.kind in KINDS[:2]]
+
+
+def cell_text(source: str, kind: str) -> str:
+    """Return the text of an exercise's cells of a kind that are written as comments."""
+    text = "\n".join(cell.text for cell in split_cells(source) if cell.kind == kind)
+    return re.sub(r"^# ?", "", text, flags=re.MULTILINE)
 
 
 def with_line(source: str, line: str) -> str:

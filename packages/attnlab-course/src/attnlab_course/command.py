@@ -193,7 +193,7 @@ def hint(name: str, /, *, where: Where = HERE) -> int:
     from attnlab_course.feedback import mistake_hint
 
     workspace, exercise = where.workspace(), where.exercise(name)
-    hints, state = exercise.parts.hints, _state(workspace, name)
+    hints, state = exercise.hints, _state(workspace, name)
     if state.mistake:
         workspace.record("hint", exercise=name, mistake=state.mistake)
         source = workspace.answer(exercise).source
@@ -365,7 +365,7 @@ def _tell(exercise: "CourseExercise", outcome: "Outcome", workspace: "Workspace"
     elif (
         not outcome.passed
         and not outcome.is_blank
-        and (outcome.mistake or _state(workspace, name).hints < len(exercise.parts.hints))
+        and (outcome.mistake or _state(workspace, name).hints < len(exercise.hints))
     ):
         say(f"  a hint: attnlab course hint {name}", is_quiet=True)
 

@@ -1,8 +1,10 @@
 """What an exercise is: a statement, a solution, checks, named mistakes and hints, in one file.
 
-The file is in percent format: cells begin with `# %%`. Cells marked `# %% [course]` stay with the
-course; the others become the student's file and notebook, where each region between
-`# >>> solution` and `# <<< solution` is left for the student to write.
+The file is in percent format: cells begin with `# %%`. Plain cells and those marked `[markdown]`
+become the student's file and notebook, where each region between `# >>> solution` and
+`# <<< solution` is left for the student to write. The others stay with the course: `[hints]`, a
+numbered list that is shown one by one; `[mistakes]`, as `read_mistakes` reads them; and `[course]`,
+which checks.
 """
 
 import ast
@@ -17,6 +19,7 @@ from numpy.random import Generator
 
 from attnlab.errors import WrongUsage
 from attnlab_course.cells import (
+    cell_text,
     is_open,
     solution_text,
     starter_cells,
@@ -164,6 +167,32 @@ class Mistake:
         return tuple(spellings)
 
 
+def read_mistakes(text: str) -> tuple[Mistake, ...]:
+    r"""Read mistakes that are written as patches of the solution.
+
+    Lines with - are replaced by the lines with + below them. After a line `or` comes another way to
+    make the same mistake, with lines of its own to replace or without.
+
+    >>> (mistake,) = read_mistakes("## square: It is squared.\n- 2 * x\n+ x**2\nor\n+ x * x\n")
+    >>> mistake.name, mistake.old, mistake.new, mistake.also
+    ('square', '2 * x', 'x**2', ('x * x',))
+    """
+    mistakes = []
+    for section in re.split("^## ", text, flags=re.MULTILINE)[1:]:
+        words, _, patches = section.partition("\n-")
+        name, _, says = " ".join(words.split()).partition(": ")
+        first, *others = re.split("^or\n", f"-{patches}", flags=re.MULTILINE)
+        also = [_patch(other) if other.startswith("-") else _patch(other)[1] for other in others]
+        mistakes.append(Mistake(name, *_patch(first), says, tuple(also)))
+    return tuple(mistakes)
+
+
+def _patch(text: str) -> tuple[str, str]:
+    """Return the lines with - and the lines with +, each as one text."""
+    old, new = ([line[2:] for line in text.splitlines() if line[0] == sign] for sign in "-+")
+    return "\n".join(old), "\n".join(new)
+
+
 @dataclass(frozen=True)
 class Exercise:
     """Everything of an exercise but its text, as the file's `EXERCISE` declares it.
@@ -171,8 +200,7 @@ class Exercise:
     Args:
         title: a few words.
         checks: the criteria.
-        mistakes: the named wrong answers; none for texts.
-        hints: a ladder that begins with a question and does not begin with the answer.
+        mistakes: named wrong answers that exercises share; those of its own are in a cell.
         level: 1 (first steps) to 5.
         minutes: how long a student may need.
         needs: names of exercises that come before.
@@ -187,7 +215,6 @@ class Exercise:
     title: str
     checks: tuple[Check, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
-    hints: tuple[str, ...] = ()
     level: int = 2
     minutes: int = 20
     needs: tuple[str, ...] = ()
@@ -224,28 +251,41 @@ class CourseExercise:
     @cached_property
     def statement(self) -> str:
         """The words of its markdown cells."""
-        cells = starter_cells(self.source, self.name)
-        texts = [cell.text for cell in cells if cell.kind == "markdown"]
-        return re.sub(r"^# ?", "", "\n".join(texts), flags=re.MULTILINE)
+        return cell_text(self.source, "markdown")
+
+    @cached_property
+    def hints(self) -> tuple[str, ...]:
+        """A ladder that begins with a question and does not begin with the answer."""
+        hints = re.split(r"^\d+\. ", cell_text(self.source, "hints"), flags=re.MULTILINE)[1:]
+        return tuple(" ".join(hint.split()) for hint in hints)
 
     @cached_property
     def starter(self) -> str:
         """The student's program before anything is written in it."""
         return starter_program(starter_cells(self.source, self.name))
 
+    @cached_property
+    def given(self) -> list[ast.stmt]:
+        """The statements that it gives: those without a part that is to be written."""
+        unwritten = with_line(self.source, "raise NotImplementedError")
+        return [node for node in ast.parse(unwritten).body if not is_open(node)]
+
     def with_given(self, program: str) -> str:
         """Append to a program what the exercise gives, so that its checks use that and no other."""
-        unwritten = with_line(self.source, "raise NotImplementedError")
-        nodes = [node for node in ast.parse(unwritten).body if not is_open(node)]
-        if not any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in nodes):
+        if not any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in self.given):
             return program
-        text = "\n\n".join(map(ast.unparse, nodes))
+        text = "\n\n".join(map(ast.unparse, self.given))
         return f"{program.rstrip()}\n\n\n{text}\n"
+
+    @cached_property
+    def named_mistakes(self) -> tuple[Mistake, ...]:
+        """The wrong answers that it names: its own, then those that it shares with others."""
+        return (*read_mistakes(cell_text(self.source, "mistakes")), *self.parts.mistakes)
 
     @cached_property
     def mistakes(self) -> tuple[Mistake, ...]:
         """The known wrong answers: those that it names, then those of any program."""
-        mistakes = {mistake.name: mistake for mistake in self.parts.mistakes}
+        mistakes = {mistake.name: mistake for mistake in self.named_mistakes}
         if self.parts.kind == "code":
             solution = solution_text(self.source)
             for name, (says, programs) in general_mistakes(solution, self.starter).items():

@@ -1,22 +1,23 @@
 """The lines of a check for the student: what passes, the smallest failing case, the mistake."""
 
 import ast
-import keyword
+import difflib
+import itertools
 import re
-import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attnlab.display import plural
 from attnlab.errors import present
 from attnlab_course.cells import parse_program, solution_text
 from attnlab_course.compare import show
-from attnlab_course.exercise import Case, CourseExercise, Given
+from attnlab_course.exercise import Case, CourseExercise, Given, Mistake
 from attnlab_course.judge import CheckResult, Outcome, passed_words
 from attnlab_course.mistakes import with_mistake
 
 _INDENT = " " * 4
 _MOST_PRINTED = 8  # lines
+_LEAST_LIKE = 0.7  # of two lines that may be the same, from 0 to 1
 
 
 def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
@@ -40,7 +41,18 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
             lines += _indented(_failure_lines(exercise, shown))
     if outcome.mistake is not None:
         lines.append(f"  → {outcome.mistake.says}")
+    if outcome.unexplained:
+        lines.append(f"  → {unexplained_words(outcome.unexplained)}")
     return lines + waiting
+
+
+def unexplained_words(checks: Sequence[str]) -> str:
+    """Say that there is more than the named mistake.
+
+    >>> unexplained_words(["mask", "dtype"])
+    'Something else is wrong, too: see mask, dtype.'
+    """
+    return f"Something else is wrong, too: see {', '.join(checks)}."
 
 
 def _mark(result: CheckResult) -> str:
@@ -62,34 +74,56 @@ def _indented(lines: Iterable[str]) -> list[str]:
 
 def shown_failure(outcome: Outcome) -> CheckResult | None:
     """Return the check whose failed case is shown: of wrong parameters, else the first."""
-    failed = [result for result in outcome.checks if not result.passed and not result.is_open]
+    failed = [result for result in outcome.checks if result.is_wrong]
     failed.sort(key=lambda result: present(result.case).answer != "parameters")
     return next(iter(failed), None)
 
 
 def mistake_hint(exercise: CourseExercise, name: str, source: str, seen: int) -> list[str]:
-    """Return the hint of a known mistake; nothing where there is none.
+    """Return the hint of a known mistake: what it is, and where to look.
 
-    It is the lines of a program that makes it, if an answer has their names; else the first
-    general hint that was not seen and speaks of what the mistake is named after.
+    That is the line of the answer most like one with the mistake in it. Where none is, it is the
+    general hint that was not seen and has most words in common with the mistake; nothing without.
     """
     mistake = exercise.mistake(name)
-    right = ast.unparse(ast.parse(solution_text(exercise.source))).splitlines()
-    mistaken = ast.unparse(ast.parse(with_mistake(exercise, mistake))).splitlines()
-    wrong = "\n".join(line.rstrip() for line in mistaken if line not in right)
-    names = set(re.findall(r"\b[A-Za-z_]\w*", re.sub(r"'[^']*'", "", wrong)))
-    theirs = set(re.findall(r"'(\w+)'", ast.dump(parse_program(source) or ast.Module([], []))))
-    is_theirs = names <= {*theirs, *keyword.kwlist}
-    if wrong and is_theirs and not mistake.also:  # else the lines may be of another spelling
-        words = f"{mistake.says} Your answers are those of a program that reads:"
-        return [words, *_indented(textwrap.dedent(wrong).splitlines())]
-    shared = {hint: len(_stems(name) & _stems(hint)) for hint in exercise.parts.hints[seen:]}
+    line = _line_like(source, _mistaken_lines(exercise, mistake))
+    if line:
+        return [f"{mistake.says} Look at this line of your answer:", _INDENT + line]
+    stems = _stems(name), _stems(mistake.says)
+    shared = {}
+    for hint in exercise.hints[seen:]:
+        in_name, in_words = (len(_stems(hint) & words) for words in stems)
+        shared[hint] = 2 * in_name + in_words
     hint = max(shared, key=shared.__getitem__, default="")
-    return [hint] if shared.get(hint) else []
+    return [mistake.says, hint] if shared.get(hint, 0) > 1 else []
+
+
+def _mistaken_lines(exercise: CourseExercise, mistake: Mistake) -> set[str]:
+    """Return the lines of the programs with a mistake that are not the solution's."""
+    lines = {
+        line for each in mistake.spellings for line in _plain_lines(with_mistake(exercise, each))
+    }
+    return lines - {*_plain_lines(solution_text(exercise.source))}
+
+
+def _line_like(source: str, lines: Iterable[str]) -> str:
+    """Return the line of a program that is most like one of some lines; an empty one without."""
+    best, most = "", _LEAST_LIKE
+    for theirs, line in itertools.product(_plain_lines(source), lines):
+        likeness = difflib.SequenceMatcher(None, theirs, line).ratio()
+        if likeness > most:
+            best, most = theirs, likeness
+    return best
 
 
 def _stems(words: str) -> set[str]:
     return {word[:4] for word in re.findall("[a-z]{4,}", words.lower())}
+
+
+def _plain_lines(source: str) -> list[str]:
+    """Return the lines of a program, without comments and in one style; none if it is no Python."""
+    tree = parse_program(source) or ast.Module([], [])
+    return [line.strip() for line in ast.unparse(tree).splitlines()]
 
 
 def call_lines(exercise: CourseExercise, case: Case) -> list[str]:

@@ -85,21 +85,7 @@ def _call_changes(node: ast.Call) -> Iterator[_Change]:
     function = ast.unparse(node.func)
     name, root = function.rpartition(".")[2], function.partition(".")[0]
     for keyword in node.keywords:
-        others = [other for other in node.keywords if other is not keyword]
-        without = _with(node, others)
-        if keyword.arg == "keepdim":
-            yield "axis not kept", _KEPT, without
-        elif keyword.arg in ("dim", "axis"):
-            for axis in (0, 1, -2, -1):
-                over = ast.keyword(keyword.arg, ast.Constant(axis))
-                says = f"A sum, mean, largest value or softmax runs over axis {axis}, not over the"
-                yield f"over axis {axis}", f"{says} right one.", _with(node, [over, *others])
-            if name in _REDUCTIONS:
-                says = "One number is taken of the whole tensor, in place of one for each row."
-                yield "one for all", says, _with(node, [])
-        else:
-            words = _code(ast.unparse(keyword))
-            yield f"without {words}", f"`{words}` is missing.", without
+        yield from _keyword_changes(node, keyword, name)
     if name in _EXCHANGED and isinstance(node.func, ast.Attribute):
         other = _EXCHANGED[name]
         called = ast.Attribute(node.func.value, other)
@@ -110,6 +96,24 @@ def _call_changes(node: ast.Call) -> Iterator[_Change]:
         inner = node.func.value
     if inner is not None and not isinstance(inner, ast.Starred):
         yield f"without {name}", f"A step is missing: `{name}`.", inner
+
+
+def _keyword_changes(node: ast.Call, keyword: ast.keyword, name: str) -> Iterator[_Change]:
+    """Yield a call of a function of this name with another axis, or without the setting."""
+    others = [other for other in node.keywords if other is not keyword]
+    if keyword.arg == "keepdim":
+        yield "axis not kept", _KEPT, _with(node, others)
+    elif keyword.arg in ("dim", "axis"):
+        for axis in (0, 1, -2, -1):
+            over = ast.keyword(keyword.arg, ast.Constant(axis))
+            says = f"A sum, mean, largest value or softmax runs over axis {axis}, not over the"
+            yield f"over axis {axis}", f"{says} right one.", _with(node, [over, *others])
+        if name in _REDUCTIONS:
+            says = "One number is taken of the whole tensor, in place of one for each row."
+            yield "one for all", says, _with(node, [])
+    else:
+        words = _code(ast.unparse(keyword))
+        yield f"without {words}", f"`{words}` is missing.", _with(node, others)
 
 
 def _with(node: ast.Call, keywords: list[ast.keyword]) -> ast.Call:

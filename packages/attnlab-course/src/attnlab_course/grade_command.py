@@ -2,7 +2,6 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,10 +12,11 @@ from attnlab.cli.failures import writing_to
 from attnlab.cli.options import AsJson, OptionalWholeNumber, Quiet, Strings, Switch
 from attnlab.cli.progress import counting
 from attnlab.cli.terminal import note, print_json, say, show_table
+from attnlab.display import plural
 from attnlab.errors import WrongUsage, did_you_mean, typed
 
 if TYPE_CHECKING:
-    from attnlab_course.grading.gradebook import Gradebook, Row
+    from attnlab_course.grading.grades import Gradebook, Row
     from attnlab_course.grading.similarity import Alike
 
 _MOST_NOTES = 400  # characters of a student's notes in the table; class.html has all
@@ -62,8 +62,9 @@ def grade(
         Hide the progress.
     """
     from attnlab_course.grading.classroom import grade_class
+    from attnlab_course.grading.course_file import read_course
     from attnlab_course.grading.exports import write_exports
-    from attnlab_course.grading.gradebook import make_gradebook, read_course
+    from attnlab_course.grading.gradebook import make_gradebook
     from attnlab_course.grading.pages import write_pages
     from attnlab_course.grading.results import class_results, write_class_results
     from attnlab_course.grading.roster import name_students
@@ -128,58 +129,55 @@ def _names_to_repeat(exercise: list[str] | None, known: list[str], *, again: boo
 
 
 def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
-    show_table(["student", f"points of {book.of:g}", ""], [_cells(book, row) for row in book.rows])
-    for words, names in (
-        ("refused, as they are not on the list of students", book.unlisted_words),
-        ("on the list of students, nothing handed in", book.absent),
-        ("refused, as they are no submissions", book.passed_over),
-    ):
-        if names:
-            say(f"{words}: {', '.join(names)}")
-    unread = [row.student for row in book.rows if book.state(row) == "refused"]
-    if unread:
-        say(f"refused, as nothing in them could be read: {', '.join(unread)}")
-    if book.without_time:
-        names, of = book.without_time, len(book.rows) - len(book.absent)
-        words = f"no time is known of {len(names)} of {of} submissions, so they count as in time"
-        say(f"{words}: {', '.join(names)}")
+    columns = ["student", f"points of {book.of:g}", "mistakes, and what to look at"]
+    show_table(columns, [_cells(book, row) for row in book.rows])
     read = book.handed_in - len(book.refused)
     say(f"{book.handed_in} handed in: {read} read, {len(book.refused)} refused")
-    note("a ? means that there is no grade yet: its cell in canvas.csv and moodle.csv is empty.")
+    states = {row.student: book.state(row) for row in book.rows}
+    unread = [student for student, state in states.items() if state == "refused"]
+    no_time = f"no time is known of {len(book.without_time)} of {len(book.present)} submissions"
+    for words, students in (
+        ("refused, as no answer in them could be read", unread),
+        ("refused, as they are not on the list of students", book.unlisted_words),
+        ("refused, as they are no submissions", book.passed_over),
+        ("on the list of students, nothing handed in", book.absent),
+        (f"{no_time}, so they count as in time", book.without_time),
+    ):
+        if students:
+            say(f"{words}: {', '.join(students)}")
     if book.is_by_students_clock:
         note("days late are by each student's own clock.")
-    states = _states(book.rows)
-    if "needs review" in states:
-        count = states["needs review"]
-        words = "answer uses" if count == 1 else "answers use"
-        say(f"{count} {words} banned functions   {out / 'reviews.csv'}")
-    if "waits" in states:
-        count = states["waits"]
-        words = "text waits" if count == 1 else "texts wait"
-        say(f"{count} {words} for points   {out / 'texts.csv'}")
-    if states:
-        note("fill the sheets, then give the same command again.")
+    if not {"refused", "unlisted", "waits"}.isdisjoint(states.values()):
+        note(
+            "a ? means that there is no grade yet: its cell in canvas.csv and moodle.csv is empty."
+        )
+    _show_sheets(book, out)
     if alike:
-        words = "pair of programs is" if len(alike) == 1 else "pairs of programs are"
-        say(f"{len(alike)} {words} alike")
-    say(f"class    {out / 'class.html'}")
+        say(f"{len(alike)} {plural(len(alike), 'pair')} of programs alike: see class.html")
+    say(f"class    {out / 'class.html'}: begin here")
     say(f"tables   {out / 'grades.csv'}, canvas.csv, moodle.csv, checks.csv", is_quiet=True)
-    say(f"reports  {out / 'students'}", is_quiet=True)
+    say(f"reports  {out / 'students'}: a folder for each student, to hand out", is_quiet=True)
+
+
+def _show_sheets(book: "Gradebook", out: Path) -> None:
+    """Say which sheets wait for the instructor."""
+    counts = Counter(grade.state for row in book.rows for grade in row.grades)
+    reviews, texts = counts["needs review"], counts["waits"]
+    if reviews:
+        words = "answer uses" if reviews == 1 else "answers use"
+        say(f"{reviews} {words} banned functions   {out / 'reviews.csv'}")
+    if texts:
+        words = "text waits" if texts == 1 else "texts wait"
+        say(f"{texts} {words} for points   {out / 'texts.csv'}")
+    if reviews or texts:
+        note("fill the sheets, then give the same command again.")
 
 
 def _cells(book: "Gradebook", row: "Row") -> list[str]:
     """Return a student's name, points and notes; a ? marks points that no gradebook gets yet."""
     from attnlab_course.grading.file_names import inert
 
-    notes = [*row.private, *row.submission.problems]
-    if row.days_late:
-        notes.append(f"days late: {row.days_late}")
-    notes += [f"{state}: {count}" for state, count in _states([row]).items()]
+    reasons = [f"{grade.exercise}: {grade.reason}" for grade in row.grades if grade.reason]
     mark = "?" if book.points(row) is None else ""
-    return [row.student, f"{row.points:g}{mark}", inert("; ".join(notes), _MOST_NOTES)]
-
-
-def _states(rows: "Iterable[Row]") -> dict[str, int]:
-    """Count the grades that wait for the instructor, by why."""
-    states = Counter(grade.state for row in rows for grade in row.grades)
-    return {state: states[state] for state in ("needs review", "waits") if states[state]}
+    notes = inert("; ".join([*reasons, *row.notes]), _MOST_NOTES)
+    return [row.student, f"{row.points:g}{mark}", notes]

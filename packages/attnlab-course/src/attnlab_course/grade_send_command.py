@@ -1,6 +1,7 @@
 """attnlab grade-send: send the scores of a class to its LTI platform."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attnlab.cli.failures import writing_to
 from attnlab.cli.options import AsJson, Quiet, Switch
@@ -9,7 +10,8 @@ from attnlab.cli.terminal import print_json, say, show_table
 from attnlab.core.store import locked
 from attnlab.errors import CouldNotRun, typed
 
-_WORDS = {"sent": "sent", "before": "sent before", "refused": "refused", "unknown": "unknown"}
+if TYPE_CHECKING:
+    from attnlab_course.grading.passback import Sending
 
 
 def grade_send(
@@ -45,7 +47,6 @@ def grade_send(
         raise CouldNotRun(
             f"sending grades needs {error.name}: pip install 'attnlab-course[lti]'"
         ) from None
-    from attnlab_course.grading.file_names import inert
     from attnlab_course.grading.passback import match_users, read_results, send_scores
 
     settings = read_platform(platform)
@@ -60,25 +61,27 @@ def grade_send(
         members = services.members() if settings.memberships else []
         users = match_users(results, Path(settings.users) if settings.users else None, members)
         sending = send_scores(results, users, services, grades, is_trial=dry_run, progress=tell)
-    counts = {outcome: sending.count(outcome) for outcome in _WORDS}
+    counts = sending.counts
     if as_json:
         print_json({"given": len(results), **counts, "outcomes": sending.outcomes})
     else:
-        listed = ("sent", "refused", "unknown") if dry_run else ("refused", "unknown")
-        rows = []
-        for student, (outcome, words) in sending.outcomes.items():
-            if outcome in listed:
-                rows.append((student, _named(outcome, is_trial=dry_run), inert(words)))
-        if rows:
-            show_table(["student", "", ""], rows)
-        parts = [f"{count} {_named(name, is_trial=dry_run)}" for name, count in counts.items()]
-        say(f"{len(results)} given: {', '.join(parts)}")
+        _show(sending, is_trial=dry_run)
         if dry_run and not sending.column:
             say(f"the column {settings.title or settings.assignment} would be created")
     return 1 if counts["refused"] or counts["unknown"] else 0
 
 
-def _named(outcome: str, *, is_trial: bool) -> str:
-    if outcome == "sent" and is_trial:
-        return "would be sent"
-    return _WORDS[outcome]
+def _show(sending: "Sending", *, is_trial: bool) -> None:
+    """Print the scores that were not sent, or in a trial those that would be, and the sum."""
+    from attnlab_course.grading.file_names import inert
+
+    words = {"sent": "would be sent" if is_trial else "sent", "before": "sent before"}
+    listed = {"refused", "unknown", "sent" if is_trial else ""}
+    rows = []
+    for student, (outcome, why) in sending.outcomes.items():
+        if outcome in listed:
+            rows.append((student, words.get(outcome, outcome), inert(why)))
+    if rows:
+        show_table(["student", "", ""], rows)
+    parts = [f"{count} {words.get(name, name)}" for name, count in sending.counts.items()]
+    say(f"{len(sending.outcomes)} given: {', '.join(parts)}")

@@ -15,18 +15,18 @@ PENDING = "pending"
 """The kind of failure of a check that was not judged yet."""
 
 FOLLOWS = "follows"
-"""The kind of failure of a check that fails by a mistake alone that another check counts."""
+"""The kind of failure of a check that fails just as a mistake does that another check counts."""
 
 OPEN = {
     PENDING: "it counts once a check of results before it passes",
-    FOLLOWS: "it fails by the same mistake alone, and costs nothing more",
+    FOLLOWS: "it fails as that mistake makes it fail, and costs nothing more",
 }
 
 _UNWRITTEN = {"NotImplementedError", "Missing"}
 
 
 def costs_points(failure: Failure | None) -> bool:
-    """Whether a check is failed, and not by a mistake alone that another check counts."""
+    """Whether a check is failed, and not by a mistake that another check counts."""
     return failure is not None and failure.kind != FOLLOWS
 
 
@@ -37,7 +37,7 @@ def passed_words(failures: Iterable[Failure | None]) -> str:
     more = sum(not costs_points(failure) for failure in failures) - passed
     verb = "passes" if total == 1 else "pass"
     words = f"{passed} of {total} {plural(total, 'check')} {verb}"
-    return f"{words}, {more} more but for the same mistake" if more else words
+    return f"{words}, {more} more but for one mistake" if more else words
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,11 @@ class CheckResult:
         return self.failure is not None and self.failure.kind in OPEN
 
     @property
+    def is_wrong(self) -> bool:
+        """Whether it fails and says something against the answer."""
+        return not self.passed and not self.is_open
+
+    @property
     def points(self) -> int:
         """Its points, where it passes or follows from a mistake that another check counts."""
         return 0 if costs_points(self.failure) else self.check.points
@@ -83,6 +88,7 @@ class Outcome:
         checks: a result for each check that was run.
         mistake: the named mistake that gives the same answers; None where none does.
         broken: why no case could be put to the program; None where all could.
+        unexplained: the checks that fail in another way than the mistake makes them fail.
         waiting: how many further checks were not run, since they are held back for the grading.
         is_blank: whether the parts to be written are not written yet.
     """
@@ -91,6 +97,7 @@ class Outcome:
     checks: tuple[CheckResult, ...] = ()
     mistake: Mistake | None = None
     broken: str | None = None
+    unexplained: tuple[str, ...] = ()
     waiting: int = 0
     is_blank: bool = False
 
@@ -128,14 +135,36 @@ def judge(questions: Questions, reply: Reply) -> Outcome:
     results = _judge_checks(questions, answers, failures)
     errors = {answer.error for answer in answers}
     is_blank = "NotImplementedError" in errors and errors <= _UNWRITTEN
-    mistake = None
+    mistake, unexplained = None, list[str]()
     if any(failures) and not is_blank:
-        found, explained = find_mistake(questions, answers, failures)
-        mistake = _mistake_by_judge(results) or found
-        if mistake == found and not exercise.parts.whole:
-            _count_once(results, explained)
-    named = exercise.mistake(mistake) if mistake is not None else None
-    return Outcome(exercise.name, tuple(results), named, None, waiting, is_blank)
+        mistake, unexplained = _name_mistake(questions, answers, failures, results)
+    return Outcome(
+        exercise.name,
+        tuple(results),
+        exercise.mistake(mistake) if mistake is not None else None,
+        unexplained=tuple(unexplained),
+        waiting=waiting,
+        is_blank=is_blank,
+    )
+
+
+def _name_mistake(
+    questions: Questions,
+    answers: Sequence[CaseAnswer],
+    failures: Sequence[Failure | None],
+    results: list[CheckResult],
+) -> tuple[str | None, list[str]]:
+    """Return the mistake behind a wrong answer, and the checks that fail in another way.
+
+    It costs one check, where the exercise is not one idea as a whole.
+    """
+    found, explained = find_mistake(questions, answers, failures)
+    mistake = _mistake_by_judge(results) or found
+    if mistake is None or mistake != found or questions.exercise.parts.whole:
+        return mistake, []
+    _count_once(results, explained)
+    others = [result for number, result in enumerate(results) if number not in explained]
+    return mistake, [result.check.name for result in others if result.is_wrong]
 
 
 def _mistake_by_judge(results: Iterable[CheckResult]) -> str | None:
@@ -193,19 +222,24 @@ def _judge_checks(
     groups = zip(questions.checks, questions.cases, questions.numbers, strict=True)
     for check, cases, numbers in groups:
         wrong = next((number for number in numbers if failures[number] is not None), None)
-        result = CheckResult(check)
         is_lenient = bool(results) and not results[0].passed
-        if wrong is not None and not (is_lenient and _is_related(check, cases, answers, numbers)):
-            case, answer = questions.flat[wrong], answers[wrong]
-            value = read_answer(answer.value)
-            result = CheckResult(check, failures[wrong], case, value, answer.printed)
-        is_side = check.side or all(case.answer == "inputs" or case.raises for case in cases)
-        if result.passed and is_side and not computes:
+        if is_lenient and _is_related(check, cases, answers, numbers):
+            wrong = None
+        result = CheckResult(check)
+        if wrong is not None:
+            value, printed = read_answer(answers[wrong].value), answers[wrong].printed
+            result = CheckResult(check, failures[wrong], questions.flat[wrong], value, printed)
+        elif not _is_side(check, cases):
+            computes = computes or any(case.answer in ("result", "value") for case in cases)
+        elif not computes:
             result = CheckResult(check, _open_failure(PENDING), cases[0])
-        has_results = any(case.answer in ("result", "value") for case in cases)
-        computes = computes or (result.passed and not is_side and has_results)
         results.append(result)
     return results
+
+
+def _is_side(check: Check, cases: Sequence[Case]) -> bool:
+    """Could an answer that computes nothing pass a check?"""
+    return check.side or all(case.answer == "inputs" or case.raises for case in cases)
 
 
 def _is_related(

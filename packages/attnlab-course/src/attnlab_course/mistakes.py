@@ -66,7 +66,7 @@ def find_mistake(
     values = list(map(_comparable, answers))
     explains = partial(_explains, questions, values)
     wrong = [value for value, failure in zip(values, failures, strict=True) if failure]
-    known = questions.exercise.parts.mistakes
+    known = questions.exercise.named_mistakes
     if any(map(_is_telling, wrong)):
         known = questions.exercise.mistakes
     for numbers in _attempts(questions, values, failures):

@@ -53,14 +53,14 @@ def verify_exercise(exercise: CourseExercise, seeds: Iterable[int]) -> Verificat
     """Check that the solution passes, the starter fails and each mistake is named, seed by seed."""
     leaked = leaked_lines(exercise.starter, exercise.source)
     problems = [f"the starter shows: {line}" for line in leaked]
-    if len(exercise.parts.hints) < 2:
+    if len(exercise.hints) < 2:
         problems.append("there are fewer than two hints")
     for number, seed in enumerate(seeds):
         questions = draw_questions(exercise, seed, graded=True)
         problems += [f"seed {seed}: {words}" for words in _problems(questions)]
         if number == 0:
             problems += [f"as a student: {words}" for words in _problems_of_files(questions)]
-    return Verification(exercise.name, len(exercise.parts.mistakes), tuple(problems))
+    return Verification(exercise.name, len(exercise.named_mistakes), tuple(problems))
 
 
 def _problems(questions: Questions) -> list[str]:
@@ -78,7 +78,7 @@ def _problems(questions: Questions) -> list[str]:
         points = check_here(questions, with_line(exercise.source, line)).points
         if points:
             problems.append(f"an answer that is only {line!r} gets {points} points")
-    for mistake in exercise.parts.mistakes:
+    for mistake in exercise.named_mistakes:
         for spelling in mistake.spellings:
             reply = ask_reference(questions, with_mistake(exercise, spelling))
             problems += _misnamed(spelling, judge(questions, reply))
@@ -106,7 +106,7 @@ def _problems_of_files(questions: Questions) -> Iterator[str]:
         yield from _problems_of_solution(exercise, workspace, "the program")
         yield from _problems_of_zip(questions, workspace, folder / "zip")
         texts = [cell for cell in cells if cell.kind == "markdown"]
-        for mistake in exercise.parts.mistakes:
+        for mistake in exercise.named_mistakes:
             code = Cell("code", with_mistake(exercise, mistake))
             program.write_text(starter_program([*texts, code]))
             source = exercise.with_given(workspace.answer(exercise).source)

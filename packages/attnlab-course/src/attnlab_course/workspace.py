@@ -47,7 +47,6 @@ class State:
     hints: int = 0
     passed: bool = False
     waiting: int = 0
-    seen_solution: bool = False
     mistake: str = ""
 
     @property
@@ -193,9 +192,7 @@ class Workspace:
                 number = int(event.get("number", 0))
                 mistake = "" if "mistake" in event else state.mistake
                 state = replace(state, hints=max(state.hints, number), mistake=mistake)
-            elif kind == "solution":
-                state = replace(state, seen_solution=True)
-            elif kind != "start":
+            elif kind not in ("start", "solution"):
                 continue
             states[name] = state
         return states

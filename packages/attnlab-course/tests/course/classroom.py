@@ -29,6 +29,10 @@ def double(number):
     return 2 * number
     # <<< solution
 
+# %% [hints]
+# 1. How often is it there?
+# 2. Add it to itself.
+
 # %% [course]
 def numbers(random):
     for size in (1, 3):
@@ -50,7 +54,6 @@ EXERCISE = Exercise(
         Mistake("square", "2 * number", "number**2", "The number is squared, not doubled."),
         Mistake("same", "2 * number", "number", "The number is returned as it came."),
     ),
-    hints=("How often is it there?", "Add it to itself."),
     banned=("multiply",),
 )
 '''
@@ -68,6 +71,10 @@ def weights():
     return {"a": 4.0, "b": 6.0}
     # <<< solution
 
+# %% [hints]
+# 1. What is left of ten?
+# 2. Six and …
+
 # %% [course]
 def judge(value):
     if value["a"] + value["b"] != 10:
@@ -77,7 +84,6 @@ EXERCISE = Exercise(
     "A pair",
     kind="weights",
     checks=(Check("sum", "sums to ten", lambda random: [Case("weights", judge=judge)], points=2),),
-    hints=("What is left of ten?", "Six and …"),
 )
 '''
 
@@ -169,7 +175,7 @@ def open_here():
 
 def grade_here(monkeypatch):
     """Let the commands that grade know one exercise of the course, and run programs in here."""
-    monkeypatch.setattr("attnlab_course.grading.gradebook.exercise_names", lambda: ["attention"])
+    monkeypatch.setattr("attnlab_course.grading.course_file.exercise_names", lambda: ["attention"])
     monkeypatch.setattr("attnlab_course.sandbox.jail.probe", lambda: None)
     monkeypatch.setattr("attnlab_course.sandbox.worker.Worker", lambda jail: open_here())
 

@@ -6,8 +6,8 @@ import pytest
 
 from attnlab_course.catalog import exercise_names, find_exercise
 from attnlab_course.cells import solution_text
+from attnlab_course.grading.answers import entry_names
 from attnlab_course.grading.bans import banned_names
-from attnlab_course.grading.submissions import entry_names
 
 BANNED = ("scaled_dot_product_attention", "MultiheadAttention")
 

@@ -55,7 +55,7 @@ def test_an_exercise_is_a_page_with_the_mistakes_that_people_make():
     lengths = [len(exercise.source.splitlines()) for exercise in exercises]
     checked = [exercise for exercise in exercises if exercise.parts.kind != "text"]
     mistakes = [len(exercise.mistakes) for exercise in checked]
-    own = [len(exercise.parts.mistakes) for exercise in checked]
+    own = [len(exercise.named_mistakes) for exercise in checked]
     assert len(checked) >= 30
     assert min(mistakes) >= 5
     assert 3 <= min(own) <= max(own) <= 16
@@ -70,9 +70,10 @@ def test_an_exercise_says_what_a_student_needs(name):
     cells = starter_cells(exercise.source, name)
     ast.parse(starter_program(cells))
     assert "**Write" in cells[0].text or parts.kind in ("predict", "text")
-    assert len(parts.hints) >= 2
+    assert len(exercise.hints) >= 2
     assert len({each.name for each in parts.checks}) == len(parts.checks)
-    assert len({each.says for each in parts.mistakes}) == len(parts.mistakes)
+    mistakes = exercise.named_mistakes
+    assert len({each.says for each in mistakes}) == len(mistakes)
     assert bool(parts.rubric) == (parts.kind == "text")
     assert set(parts.needs) <= set(NAMES)
     shown = starter_program(cells) + starter_notebook(cells, name)
@@ -84,7 +85,7 @@ def test_an_exercise_says_what_a_student_needs(name):
 def test_hints_do_not_begin_with_the_answer(name):
     exercise = find_exercise(name)
     starter = starter_program(starter_cells(exercise.source, name))
-    for hint in exercise.parts.hints:
+    for hint in exercise.hints:
         shown = "\n".join([starter, *(line.strip() for line in hint.splitlines())])
         assert leaked_lines(shown, exercise.source) == []
 
@@ -109,7 +110,7 @@ def test_a_slip_fails_one_check_and_costs_less_than_half_of_the_points(name, mon
         outcome = judge(questions, ask_reference(questions, with_mistake(exercise, mistake)))
         return [each for each in outcome.checks if not each.passed and not each.is_open], outcome
 
-    for mistake in exercise.parts.mistakes:
+    for mistake in exercise.named_mistakes:
         failed, outcome = failed_by(mistake)
         assert len(failed) == 1, mistake.name
         assert exercise.points / 2 < outcome.points < exercise.points

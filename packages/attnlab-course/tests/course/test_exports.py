@@ -14,13 +14,15 @@ from attnlab_course.cells import solution_text
 from attnlab_course.compare import Other, difference
 from attnlab_course.exercise import Case, Failure
 from attnlab_course.grading.classroom import grade_class
+from attnlab_course.grading.course_file import Course
 from attnlab_course.grading.exports import check_shares, gradescope_results, write_exports
-from attnlab_course.grading.gradebook import Course, make_gradebook
+from attnlab_course.grading.gradebook import make_gradebook
 from attnlab_course.grading.pages import render_class, render_student, write_pages
 from attnlab_course.grading.sheets import inert_cell, read_table, write_table
 from attnlab_course.grading.similarity import Alike
 from attnlab_course.grading.student_feedback import check_words, failure_words
-from attnlab_course.grading.submissions import Answer, Submission, read_class
+from attnlab_course.grading.submission import Answer, Submission
+from attnlab_course.grading.submissions import read_class
 from attnlab_course.judge import judge
 from attnlab_course.mistakes import ask_judge
 from attnlab_course.sandbox.replies import CaseAnswer, Reply
@@ -99,7 +101,7 @@ def test_the_comments_for_moodle_say_why_points_are_missing(book, tmp_path):
     write_exports(replace(book, unlisted=()), tmp_path)
     words = {row[1]: row[5] for row in rows_of(tmp_path / "moodle.csv")[1:]}
     assert words["Alice A."] == "double: 4 of 4. why: 0 of 2, nothing was handed in."
-    assert "double: 0 of 4, failed: numbers, large. why" in words["carl"]
+    assert "double: 0 of 4, failed: numbers, large (it raised ValueError). why" in words["carl"]
     assert "double: 0 of 4, it cannot be run: SyntaxError" in words["fay"]
     assert "double: 0 of 4, nothing was handed in." in words["hal"]
 
@@ -125,7 +127,9 @@ def test_what_waits_or_cannot_be_read_has_no_points_in_any_gradebook(book, tmp_p
 
 
 def test_the_checks_table_counts_who_passes_and_which_mistake_is_named(book):
-    assert list(check_shares(book)) == [
+    listed = [shares[3:5] for shares in check_shares(book)]
+    assert listed == [(1, 1), (1, 1)]  # who is not on the list of students is not counted
+    assert list(check_shares(replace(book, unlisted=()))) == [
         ("double", "check passed", "numbers", 1, 6, 1 / 6),
         ("double", "check passed", "large", 2, 6, 2 / 6),
         ("double", "mistake named", "square", 1, 6, 1 / 6),

@@ -10,6 +10,7 @@ from attnlab_course.cells import solution_text
 from attnlab_course.feedback import mistake_hint
 from attnlab_course.general_mistakes import general_mistakes
 from attnlab_course.judge import check_here
+from attnlab_course.mistakes import with_mistake
 
 from .classroom import questions_of
 
@@ -85,22 +86,18 @@ def test_an_answer_that_says_nothing_is_named_after_no_mistake():
         assert check_here(questions_of("softmax"), source).mistake is None
 
 
-def test_the_hint_shows_no_line_of_another_spelling():
-    softmax, attention = find_exercise("softmax"), find_exercise("attention")
-    lines = mistake_hint(softmax, "axis not kept", solution_text(softmax.source), 0)
-    assert lines == [softmax.parts.hints[2]]
-    alone = mistake_hint(attention, "* for /", solution_text(attention.source), 0)
-    assert (
-        alone[-1].strip() == "scores = query @ key.transpose(-2, -1) * math.sqrt(query.shape[-1])"
-    )
-
-
-def test_the_hint_shows_no_line_whose_names_an_answer_lacks_and_else_one_on_the_subject():
+def test_the_hint_of_a_mistake_says_it_and_shows_the_line_of_the_answer():
     attention = find_exercise("attention")
-    source = solution_text(attention.source)
-    assert mistake_hint(attention, "no scaling", source, 0)[0].startswith("The scores are not div")
-    others = "# scores: query @ key\n" + source.replace("scores", "s")
-    assert mistake_hint(attention, "no scaling", others, 0) == []
-    hints = attention.parts.hints
-    assert mistake_hint(attention, "inverted mask", "", 0) == [hints[2]]
+    source = with_mistake(attention, attention.mistake("no scaling")).replace("scores", "fit")
+    says, line = mistake_hint(attention, "no scaling", source, 0)
+    assert says.startswith("The scores are not divided by")
+    assert line.strip() == "fit = query @ key.transpose(-2, -1)"
+    general = mistake_hint(attention, "* for /", changed("attention", "/ math", "* math"), 0)
+    assert general[1].strip().endswith("* math.sqrt(query.shape[-1])")
+
+
+def test_where_no_line_is_like_it_the_hint_is_one_on_the_subject():
+    attention = find_exercise("attention")
+    hints = attention.hints
+    assert mistake_hint(attention, "inverted mask", "", 0)[1] == hints[2]
     assert mistake_hint(attention, "inverted mask", "", 4) == []

@@ -6,7 +6,7 @@ import zipfile
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.grading import classroom
-from attnlab_course.grading.submissions import Answer
+from attnlab_course.grading.submission import Answer
 from attnlab_course.judge import check_here, judge
 from attnlab_course.sandbox.replies import Reply, ask_here
 from attnlab_course.sandbox.runner import load_names

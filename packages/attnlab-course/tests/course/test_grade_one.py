@@ -240,7 +240,7 @@ def test_after_the_deadline_no_exercise_is_begun(room, capsys, monkeypatch):
     graded_class(room, capsys)
     monkeypatch.undo()  # real workers, which are not even started
     monkeypatch.chdir(room)
-    monkeypatch.setattr("attnlab_course.grading.gradebook.exercise_names", lambda: ["attention"])
+    monkeypatch.setattr("attnlab_course.grading.course_file.exercise_names", lambda: ["attention"])
     monkeypatch.setattr(one_submission, "probe", lambda: None)
     clock = iter([0.0, 1e6])
     monkeypatch.setattr(one_submission.time, "monotonic", lambda: next(clock, 1e6))

@@ -17,12 +17,14 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading import classroom
 from attnlab_course.grading.classroom import GradeFolder, file_name, grade_class
-from attnlab_course.grading.gradebook import Course, make_gradebook, read_course
+from attnlab_course.grading.course_file import Course, read_course
+from attnlab_course.grading.gradebook import make_gradebook
 from attnlab_course.grading.pages import render_class
 from attnlab_course.grading.roster import match_students, read_students
 from attnlab_course.grading.sheets import read_table
 from attnlab_course.grading.student_feedback import row_words
-from attnlab_course.grading.submissions import Submission, read_class
+from attnlab_course.grading.submission import Submission
+from attnlab_course.grading.submissions import read_class
 from attnlab_course.sandbox.runner import load_names
 from tests.sampling import sampled
 
@@ -255,7 +257,7 @@ def test_two_submissions_of_one_label_are_told(hand_in, grade):
 @pytest.fixture(autouse=True)
 def one_exercise_of_the_course(monkeypatch):
     """Keep to one exercise beside an instructor's own."""
-    monkeypatch.setattr("attnlab_course.grading.gradebook.exercise_names", lambda: ["attention"])
+    monkeypatch.setattr("attnlab_course.grading.course_file.exercise_names", lambda: ["attention"])
 
 
 def test_a_course_file_says_what_counts(tmp_path):

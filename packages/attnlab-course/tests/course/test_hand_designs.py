@@ -7,7 +7,8 @@ from attnlab.design import design_for
 from attnlab.tasks.vectors import VectorTask, vector_task
 from attnlab_course.catalog import find_exercise
 from attnlab_course.judge import judge
-from attnlab_course.material.weights import Head, add_scores, gain_mistake, missing_factor, run_head
+from attnlab_course.material.weight_mistakes import add_scores, gain_mistake, missing_factor
+from attnlab_course.material.weights import Head, run_head
 from attnlab_course.sandbox.replies import ask_names
 from attnlab_course.sandbox.runner import load_names
 
@@ -58,9 +59,13 @@ def test_what_the_queries_lack_is_what_was_taken_from_them():
 
     head = Head(np.array(design.Km), np.array(design.Qm) / 3, np.array(design.Vm))
     assert missing_factor(head, is_right) == pytest.approx(3 / 1.001, rel=2e-3)
-    assert gain_mistake(head, is_right, lambda each: False) == "gain too low"
-    assert gain_mistake(head, is_right, lambda each: True) == "short inputs only"
-    assert gain_mistake(head.louder(3), is_right, is_right) is None
+    for is_short, name in ((False, "gain too low"), (True, "short inputs only")):
+
+        def judged(head, lengths=(), is_short=is_short):
+            return is_short if lengths else is_right(head)
+
+        assert gain_mistake(head, judged, [1]) == name
+    assert gain_mistake(head.louder(3), is_right, [1]) is None
 
 
 def test_scores_are_added_to_those_that_a_head_has():

@@ -14,9 +14,9 @@ import pytest
 from attnlab.errors import CouldNotRun
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import starter_cells, starter_notebook, starter_program
-from attnlab_course.grading import submissions
+from attnlab_course.grading import answers
+from attnlab_course.grading.course_file import read_course
 from attnlab_course.grading.file_names import exercise_of, student_of
-from attnlab_course.grading.gradebook import read_course
 from attnlab_course.grading.submission_files import MOST_DEPTH, MOST_FILES, MOST_OF_FILE
 from attnlab_course.grading.submissions import entries_passed_over, read_class
 
@@ -189,7 +189,7 @@ def test_a_record_of_hand_designs_is_data_and_a_program_and_one_that_is_none_is_
     tmp_path, monkeypatch, exercises
 ):
     found = {"pair": {"weights": [np.eye(2)]}, "double": {"source": GOOD}, "unique": {"source": ""}}
-    monkeypatch.setattr(submissions, "answers_of_record", lambda record: found)
+    monkeypatch.setattr(answers, "answers_of_record", lambda record: found)
     (tmp_path / "alice.json").write_text("{}")
     (read,) = read_class(tmp_path, exercises)
     assert read.answers["pair"].data["items"][0]["shape"] == [2, 2]
@@ -352,6 +352,21 @@ def test_files_that_are_no_text_notebook_or_json_are_told(read):
     found = read(zip_of({**HOSTILE_TEXTS, "work/double.py": GOOD}))
     assert list(found.answers) == ["double"]
     assert len(found.problems) >= len(HOSTILE_TEXTS) - 2
+
+
+def test_a_program_in_the_encoding_of_an_older_system_is_read_and_an_empty_one_is_told(read):
+    program = f"# größer\n{GOOD}"
+    found = read({"double.py": program.encode("latin-1")})
+    assert found.answers["double"].source == program
+    assert found.problems == ["double.py is not in UTF-8, and was read as Latin-1"]
+    found = read({"double.py": program.encode("utf-16")})
+    assert (found.answers["double"].source, found.problems) == (program, [])
+    assert read({"double.py": " \n"}).problems[0] == "double.py is empty"
+
+
+def test_of_numbered_files_in_one_folder_the_highest_counts(read):
+    found = read({"double (1).py": SQUARE, "double (2).py": GOOD, "double.py": SQUARE})
+    assert found.answers["double"].file == "double (2).py"
 
 
 def test_deep_programs_are_no_python_and_do_not_end_the_reading(read):

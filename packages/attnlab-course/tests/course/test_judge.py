@@ -17,7 +17,7 @@ from attnlab_course.sandbox.runner import MOST_NUMBERS, decode, encode
 from attnlab_course.sandbox.worker import Limits
 from tests.sampling import sampled
 
-from .classroom import questions_of
+from .classroom import exercises_in, questions_of
 
 RIGHT = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
 
@@ -148,16 +148,15 @@ def test_the_same_seed_asks_the_same_and_another_asks_something_else():
     assert same != other
 
 
-def test_what_is_graded_later_is_counted_and_not_shown():
-    attention = find_exercise("attention")
-    outcome = outcome_of(plain_attention, draw_questions(attention, 0))
-    hidden = sum(check.graded for check in attention.parts.checks)
-    assert outcome.waiting == hidden > 0
+def test_what_is_graded_later_is_counted_and_not_shown(tmp_path):
+    double = exercises_in(tmp_path)["double"]
+    questions = draw_questions(double, 0)
+    outcome = judge(questions, ask_names({"double": lambda number: 2 * number}, questions.encoded))
+    assert outcome.waiting == 1
     assert outcome.passed
     assert not outcome.solved
-    lines = feedback_lines(attention, outcome)
-    held_back = f"  {hidden} checks not run yet: they are held back for the grading"
-    assert lines[-1] == held_back
+    held_back = "  1 check not run yet: it is held back for the grading"
+    assert feedback_lines(double, outcome)[-1] == held_back
     whole = outcome_of(plain_attention)
     assert whole.solved
     assert whole.points == sum(each.check.points for each in whole.checks)
@@ -197,13 +196,16 @@ def test_a_slip_costs_the_points_of_one_check_and_another_beside_it_its_own():
     assert {kinds[name] for name in ("mask per batch", "dead rows", "large scores")} == {FOLLOWS}
     assert attention.points - outcome.points == 2
     text = "\n".join(feedback_lines(attention, outcome))
-    assert "attention: 3 of 8 checks pass, 4 more but for the same mistake" in text
-    assert text.count("it fails by the same mistake alone") == 4
+    assert "attention: 3 of 8 checks pass, 4 more but for one mistake" in text
+    assert text.count("it fails as that mistake makes it fail") == 4
 
     beside = slip.replace("scores = query @", "query = query.float()\n    scores = query @")
     outcome = check_here(questions_of("attention"), beside.replace("@ value", "@ value.float()"))
-    failed = [each.check.name for each in outcome.checks if each.failure and not each.is_open]
+    failed = [each.check.name for each in outcome.checks if each.is_wrong]
     assert failed == ["mask", "dtype"]
+    assert outcome.unexplained == ("dtype",)
+    text = "\n".join(feedback_lines(attention, outcome))
+    assert "Something else is wrong, too: see dtype." in text
 
 
 def scaled_wrongly(change):

@@ -2,7 +2,7 @@
 
 from attnlab_course.cells import solution_text
 from attnlab_course.grading.similarity import find_alike, fingerprints
-from attnlab_course.grading.submissions import Answer, Submission
+from attnlab_course.grading.submission import Answer, Submission
 
 from .classroom import GOOD, exercises_in
 

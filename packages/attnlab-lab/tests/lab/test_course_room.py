@@ -127,7 +127,7 @@ def test_what_stands_in_backticks_is_shown_as_code_and_never_as_markup(
 @pytest.mark.slow
 def test_hints_come_one_by_one_and_stay(opened: Any) -> None:
     page = opened(exercise="causal_mask")
-    hints = find_exercise("causal_mask").parts.hints
+    hints = find_exercise("causal_mask").hints
     press(page, "A hint")
     page.get_by_role("button", name="Next hint").click()
     settled(page)

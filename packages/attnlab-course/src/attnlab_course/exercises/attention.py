@@ -6,7 +6,7 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import axis_mistake, mask_mistakes, root_mistakes
-from attnlab_course.material.tensors import dtypes_fit, gradients_check, inputs_case, mask_check
+from attnlab_course.material.tensors import dtypes_fit, gradients_check, inputs_check, mask_check
 
 # %% [markdown]
 # # Attention
@@ -54,6 +54,16 @@ def attention(query, key, value, mask=None):
         weights = weights.masked_fill(~mask, 0.0)
     return weights @ value, weights
     # <<< solution
+
+
+# %% [hints]
+# 1. Which two shapes must be multiplied so that each query meets each key?
+# 2. Three steps: scores of shape (batch, queries, keys); softmax over one of these axes; then a
+#    product with the values.
+# 3. Divide by the root of the last size of `query`, and mask before the softmax: what must a
+#    score be so that its exponential is 0?
+# 4. Fill masked scores with −∞, take the softmax over the keys, and set masked weights to 0 once
+#    more. For which queries does the last step matter?
 
 
 # %% [course]
@@ -133,11 +143,6 @@ def dtypes(random):
     yield case(draw(random, 1, 2, 3, 4, 2), dtype="float64", words="with float64")
 
 
-def inputs_kept(random):
-    """The inputs after the call."""
-    yield inputs_case(case(draw(random, 1, 2, 2, 3, 2), np.array([[True, False], [True, True]])))
-
-
 def draw_picture(names):
     """Draw the weights of six queries on five keys."""
     from attnlab.draw.attention import draw_head
@@ -165,30 +170,22 @@ EXERCISE = Exercise(
         Check("values", "gives the right output and weights", values, points=3),
         mask_check("mask", "keeps masked keys out", masked, points=2),
         mask_check("mask per batch", "takes a mask for each element of the batch", mask_per_batch),
-        mask_check(
-            "dead rows", "gives 0 where a query may attend to no key", dead_rows, graded=True
-        ),
-        Check("large scores", "is right with large scores", large_scores, graded=True),
-        gradients_check("gradients", "gives gradients, without NaN", gradients, graded=True),
-        Check("dtype", "keeps the dtype of its inputs", dtypes, graded=True, relation=dtypes_fit),
-        Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
+        mask_check("dead rows", "gives 0 where a query may attend to no key", dead_rows),
+        Check("large scores", "is right with large scores", large_scores),
+        gradients_check("gradients", "gives gradients, without NaN", gradients),
+        Check("dtype", "keeps the dtype of its inputs", dtypes, relation=dtypes_fit),
+        inputs_check(masked),
     ),
     mistakes=(
         *root_mistakes(
-            *("/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]"),
-            *("key.shape[-2]", "value.shape[-1]"),
+            "/ math.sqrt(query.shape[-1])",
+            "query.shape[-1]",
+            "query.shape[-2]",
+            "key.shape[-2]",
+            "value.shape[-1]",
         ),
         *mask_mistakes(_MASKED, guard="mask is not None"),
-        axis_mistake("torch.softmax(scores, dim=-1)"),
-    ),
-    hints=(
-        "Which two shapes must be multiplied so that each query meets each key?",
-        "Three steps: scores of shape (batch, queries, keys); softmax over one of these axes; "
-        "then a product with the values.",
-        "Divide by the root of the last size of `query`, and mask before the softmax: what must a "
-        "score be so that its exponential is 0?",
-        "Fill masked scores with −∞, take the softmax over the keys, and set masked weights to 0 "
-        "once more. For which queries does the last step matter?",
+        *axis_mistake("torch.softmax(scores, dim=-1)"),
     ),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
     picture=draw_picture,

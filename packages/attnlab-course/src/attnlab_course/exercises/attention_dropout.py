@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Failure
 from attnlab_course.material.attention_mistakes import axis_mistake, mask_mistakes, root_mistakes
 from attnlab_course.material.pictures import draw_maps
 from attnlab_course.material.tensors import (
-    inputs_case,
+    inputs_check,
     kept_failure,
     mask_check,
     shape_failure,
@@ -68,6 +68,34 @@ def attention(query, key, value, mask=None, dropout=0.0):
     used = torch.nn.functional.dropout(weights, dropout)
     return used @ value, weights
     # <<< solution
+
+
+# %% [hints]
+# 1. Which weights does the reader of a picture want, and which mix the values?
+# 2. Count axes from the end, -1 and -2, and what is in front does not matter.
+# 3. scores (…, queries, keys) → mask → softmax over the last axis → a dropped copy → times the
+#    values.
+# 4. `torch.nn.functional.dropout` drops and enlarges. Keep what you gave it: that is what you
+#    return.
+
+
+# %% [mistakes]
+# ## fixed axes: Axes 1 and 2 are exchanged. Count from the end, so that axes in front do not
+# matter.
+# - key.transpose(-2, -1)
+# + key.transpose(1, 2)
+# ## shown after dropout: The weights come back as they are after dropout, so their rows do not sum
+# to 1.
+# - return used @ value, weights
+# + return used @ value, used
+# ## output dropped: Dropout is applied to the output. It belongs on the weights.
+# -     used = torch.nn.functional.dropout(weights, dropout)
+# -     return used @ value, weights
+# +     used = weights
+# +     return torch.nn.functional.dropout(used @ value, dropout), weights
+# ## not made larger: The weights that stay are not divided by 1 − dropout.
+# - torch.nn.functional.dropout(weights, dropout)
+# + weights * (torch.rand_like(weights) >= dropout)
 
 
 # %% [course]
@@ -176,11 +204,6 @@ def half(random):
     yield case(random, (2,), (3, 4, 5, 2), open_mask(random, 3, 4), np.float16, **more)
 
 
-def inputs_kept(random):
-    """The inputs after the call."""
-    yield inputs_case(case(random, (2,), (3, 4, 5, 2), open_mask(random, 3, 4)))
-
-
 def draw_picture(names):
     """Draw the whole weights and the used ones."""
     random = np.random.default_rng(4)
@@ -196,8 +219,6 @@ _MASKED = """    if mask is not None:
     if mask is not None:
         weights = torch.nan_to_num(weights, nan=0.0)
 """
-_DROP = "torch.nn.functional.dropout(weights, dropout)"
-_RETURN = "return used @ value, weights"
 
 
 EXERCISE = Exercise(
@@ -210,47 +231,15 @@ EXERCISE = Exercise(
         Check("axes", "takes any axes in front", fronts),
         mask_check("mask", "takes masks that broadcast", masked, points=2),
         Check("all dropped", "drops all with dropout 1, and nothing with nearly 0", all_dropped),
-        Check("shares", "drops each weight by itself, and shows none", shares, 2, graded=True),
-        mask_check("dead rows", "gives 0 where a query sees no key", dead_rows, graded=True),
-        Check("half", "works in half precision", half, graded=True),
-        Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
+        Check("shares", "drops each weight by itself, and shows none", shares, 2),
+        mask_check("dead rows", "gives 0 where a query sees no key", dead_rows),
+        Check("half", "works in half precision", half),
+        inputs_check(masked),
     ),
     mistakes=(
         *mask_mistakes(_MASKED, guard="mask is not None"),
         root_mistakes("/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]")[0],
-        axis_mistake("torch.softmax(scores, dim=-1)"),
-        Mistake(
-            "fixed axes",
-            "key.transpose(-2, -1)",
-            "key.transpose(1, 2)",
-            "Axes 1 and 2 are exchanged. Count from the end, so that axes in front do not matter.",
-        ),
-        Mistake(
-            "shown after dropout",
-            _RETURN,
-            "return used @ value, used",
-            "The weights come back as they are after dropout, so their rows do not sum to 1.",
-        ),
-        Mistake(
-            "output dropped",
-            f"{_DROP}\n    {_RETURN}",
-            "weights\n    return torch.nn.functional.dropout(used @ value, dropout), weights",
-            "Dropout is applied to the output. It belongs on the weights.",
-        ),
-        Mistake(
-            "not made larger",
-            _DROP,
-            "weights * (torch.rand_like(weights) >= dropout)",
-            "The weights that stay are not divided by 1 − dropout.",
-        ),
-    ),
-    hints=(
-        "Which weights does the reader of a picture want, and which mix the values?",
-        "Count axes from the end, -1 and -2, and what is in front does not matter.",
-        "scores (…, queries, keys) → mask → softmax over the last axis → a dropped copy → times "
-        "the values.",
-        "`torch.nn.functional.dropout` drops and enlarges. Keep what you gave it: that is what you "
-        "return.",
+        *axis_mistake("torch.softmax(scores, dim=-1)"),
     ),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
     picture=draw_picture,

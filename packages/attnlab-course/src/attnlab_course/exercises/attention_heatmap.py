@@ -5,7 +5,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.compare import Figure, show
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Failure
 
 # %% [markdown]
 # # A heatmap of attention
@@ -55,6 +55,42 @@ def attention_heatmap(weights, queries, keys, title):
     return figure
     # <<< solution
 
+
+# %% [hints]
+# 1. Whose weights sum to 1, those of a row or those of a column? Which of the two is a query?
+# 2. imshow draws row 0 on top and puts the middle of cell n at n. What must be said besides:
+#    where the words stand, and which numbers are the palest and the darkest shade.
+# 3. imshow (vmin, vmax) · set_xticks and set_yticks (places, words) · set_xlabel, set_ylabel,
+#    set_title · colorbar of the image. A tensor becomes an array after detach.
+# 4. Make figure and axes, draw the image, put words at range(len(…)) on both axes, name both,
+#    add heading and color bar, and return the figure.
+
+# %% [mistakes]
+# ## rows and columns swapped: Rows and columns are swapped: a row should be a query, a column a
+# key.
+# - weights.detach().numpy()
+# + weights.detach().numpy().T
+# ## upside down: The first query is at the bottom. Row 0 of a matrix belongs on top.
+# - cmap="Blues")
+# + cmap="Blues", origin="lower")
+# ## words swapped: The rows bear the words of the keys and the columns those of the queries.
+# -     axes.set_xticks(range(len(keys)), keys, rotation=45)
+# -     axes.set_yticks(range(len(queries)), queries)
+# +     axes.set_xticks(range(len(queries)), queries)
+# +     axes.set_yticks(range(len(keys)), keys)
+# ## half a cell off: The words stand between the cells, not at their middles.
+# - axes.set_yticks(range(len(queries)), queries)
+# + axes.set_yticks([n + 0.5 for n in range(len(queries))], queries)
+# ## axis names swapped: The names of the axes are swapped: keys are the columns, so theirs stands
+# below.
+# -     axes.set_xlabel("key")
+# -     axes.set_ylabel("query")
+# +     axes.set_xlabel("query")
+# +     axes.set_ylabel("key")
+# ## shades of this picture alone: The shades run from the least weight of this picture to its
+# largest. In the next picture the same shade means something else.
+# - vmin=0.0, vmax=1.0, cmap
+# + cmap
 
 # %% [course]
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "and", "saw", "one", "more", "old", "red", "roof")
@@ -212,10 +248,6 @@ def draw_picture(names):
     return names["attention_heatmap"](weights, ["it", "was", "a", "cat"], keys, "Head 0.1")
 
 
-_ARRAY = "weights.detach().numpy()"
-_KEYS = "axes.set_xticks(range(len(keys)), keys, rotation=45)"
-_QUERIES = "axes.set_yticks(range(len(queries)), queries)"
-
 EXERCISE = Exercise(
     "A heatmap of attention",
     level=1,
@@ -225,59 +257,10 @@ EXERCISE = Exercise(
         Check("cells", "shows the weights, queries as rows from the top", cells, points=2),
         Check("words", "puts each word at its cell", words, points=2),
         Check("axis names", "names the axes", axis_names),
-        Check("shades", "has shades from 0 to 1 and a color bar", shades, graded=True),
-        Check("heading", "has the title as its heading", headings, graded=True),
-        Check("twice", "takes words that occur twice", repeated, graded=True),
-        Check("gradients", "takes weights with gradients attached", tracked, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "rows and columns swapped",
-            _ARRAY,
-            f"{_ARRAY}.T",
-            "Rows and columns are swapped: a row should be a query, a column a key.",
-        ),
-        Mistake(
-            "upside down",
-            'cmap="Blues")',
-            'cmap="Blues", origin="lower")',
-            "The first query is at the bottom. Row 0 of a matrix belongs on top.",
-        ),
-        Mistake(
-            "words swapped",
-            f"{_KEYS}\n    {_QUERIES}",
-            "axes.set_xticks(range(len(queries)), queries)\n"
-            "    axes.set_yticks(range(len(keys)), keys)",
-            "The rows bear the words of the keys and the columns those of the queries.",
-        ),
-        Mistake(
-            "half a cell off",
-            _QUERIES,
-            "axes.set_yticks([n + 0.5 for n in range(len(queries))], queries)",
-            "The words stand between the cells, not at their middles.",
-        ),
-        Mistake(
-            "axis names swapped",
-            'axes.set_xlabel("key")\n    axes.set_ylabel("query")',
-            'axes.set_xlabel("query")\n    axes.set_ylabel("key")',
-            "The names of the axes are swapped: keys are the columns, so theirs stands below.",
-        ),
-        Mistake(
-            "shades of this picture alone",
-            "vmin=0.0, vmax=1.0, ",
-            "",
-            "The shades run from the least weight of this picture to its largest. In the next "
-            "picture the same shade means something else.",
-        ),
-    ),
-    hints=(
-        "Whose weights sum to 1, those of a row or those of a column? Which of the two is a query?",
-        "imshow draws row 0 on top and puts the middle of cell n at n. What must be said besides: "
-        "where the words stand, and which numbers are the palest and the darkest shade.",
-        "imshow (vmin, vmax) · set_xticks and set_yticks (places, words) · set_xlabel, "
-        "set_ylabel, set_title · colorbar of the image. A tensor becomes an array after detach.",
-        "Make figure and axes, draw the image, put words at range(len(…)) on both axes, name "
-        "both, add heading and color bar, and return the figure.",
+        Check("shades", "has shades from 0 to 1 and a color bar", shades),
+        Check("heading", "has the title as its heading", headings),
+        Check("twice", "takes words that occur twice", repeated),
+        Check("gradients", "takes weights with gradients attached", tracked),
     ),
     picture=draw_picture,
 )

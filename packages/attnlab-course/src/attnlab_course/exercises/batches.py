@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Failure
 from attnlab_course.material.pictures import draw_lines
 
 # %% [markdown]
@@ -60,7 +60,8 @@ def split_texts(texts, labels, share, seed):
     draw = random.Random(seed)
     held_out = set()
     for label in sorted(set(labels)):
-        distinct = sorted({text for text, mark in zip(texts, labels, strict=True) if mark == label})
+        marked = zip(texts, labels, strict=True)
+        distinct = sorted({text for text, mark in marked if mark == label})
         draw.shuffle(distinct)
         held_out.update(distinct[: round(share * len(distinct))])
     training = [n for n, text in enumerate(texts) if text not in held_out]
@@ -105,6 +106,49 @@ def rows_after(rows, labels, size):
     make_batches(rows, labels, size)
     return rows
 
+
+# %% [hints]
+# 1. If a text stands ten times and the copies are split at random, how likely is it that all ten
+#    are on one side?
+# 2. Decide for each distinct text, once, and label by label. Then give each position to the side
+#    of its text.
+# 3. `set` finds distinct texts, but its order changes from run to run: sort them before the
+#    seed's generator shuffles.
+# 4. For a batch: take `size` rows, find the longest, begin with ids full of PAD and a mask full
+#    of False, and write each row and its True values at the left.
+
+# %% [mistakes]
+# Of homework whose data set has ten copies of each text.
+# ## copies on both sides: The positions are split and not the texts, so copies of one text are in
+# training and in validation: the validation accuracy measures memory.
+# -     training = [n for n, text in enumerate(texts) if text not in held_out]
+# -     validation = [n for n, text in enumerate(texts) if text in held_out]
+# -     return training, validation
+# +     order = list(range(len(texts)))
+# +     draw.shuffle(order)
+# +     cut = round(share * len(texts))
+# +     return order[cut:], order[:cut]
+# ## not stratified: The texts are drawn without looking at their labels, so that a label can be
+# rarer in validation than in training.
+# -     for label in sorted(set(labels)):
+# -         marked = zip(texts, labels, strict=True)
+# -         distinct = sorted({text for text, mark in marked if mark == label})
+# -         draw.shuffle(distinct)
+# -         held_out.update(distinct[: round(share * len(distinct))])
+# +     everything = sorted(set(texts))
+# +     draw.shuffle(everything)
+# +     held_out.update(everything[: round(share * len(everything))])
+# ## order of a set: The texts are drawn from a set, whose order changes from run to run of Python:
+# the seed alone does not fix the split.
+# - distinct = sorted({text
+# + distinct = list({text
+# ## inverted mask: The mask is the wrong way round: it is True at PAD. True stands for a real
+# token.
+# - mask[n, : len(row)] = True
+# + mask[n, len(row) :] = True
+# ## last batch dropped: What is left over at the end is dropped; the last batch may be smaller.
+# - range(0, len(rows), size)
+# + range(0, len(rows) - size + 1, size)
 
 # %% [course]
 WORDS = ["fine", "dull", "warm", "slow", "bright", "thin", "brave", "flat"]
@@ -259,14 +303,6 @@ def draw_picture(names):
     return draw_lines("20 texts, 20 % for validation", axes, copies, curves, from_zero=True)
 
 
-_HELD = "held_out.update(distinct[: round(share * len(distinct))])"
-_TRAINING = "training = [n for n, text in enumerate(texts) if text not in held_out]"
-_VALIDATION = "validation = [n for n, text in enumerate(texts) if text in held_out]"
-_LOOP = """for label in sorted(set(labels)):
-        distinct = sorted({text for text, mark in zip(texts, labels, strict=True) if mark == label})
-        draw.shuffle(distinct)
-        """
-
 EXERCISE = Exercise(
     "Batches without a leak",
     level=2,
@@ -277,57 +313,10 @@ EXERCISE = Exercise(
         Check("no leak", "keeps copies of a text on one side", no_leak, points=2),
         Check("all positions", "gives every position to one side", every_position),
         Check("several batches", "fills up to the longest row of each batch", several),
-        Check("stratified", "takes the share of each label", stratified, graded=True),
-        Check("seed", "draws from the seed alone", seeds, graded=True),
-        Check("last batch", "keeps what is left for the last batch", rest, graded=True),
-        Check("rows", "leaves the rows as they are", rows_kept, graded=True, side=True),
-    ),
-    mistakes=(  # of homework whose data set has ten copies of each text
-        Mistake(
-            "copies on both sides",
-            f"{_TRAINING}\n    {_VALIDATION}\n    return training, validation",
-            "order = list(range(len(texts)))\n    draw.shuffle(order)\n"
-            "    cut = round(share * len(texts))\n    return order[cut:], order[:cut]",
-            "The positions are split and not the texts, so copies of one text are in training and "
-            "in validation: the validation accuracy measures memory.",
-        ),
-        Mistake(
-            "not stratified",
-            _LOOP + _HELD,
-            "everything = sorted(set(texts))\n    draw.shuffle(everything)\n"
-            "    held_out.update(everything[: round(share * len(everything))])",
-            "The texts are drawn without looking at their labels, so that a label can be rarer in "
-            "validation than in training.",
-        ),
-        Mistake(
-            "order of a set",
-            "distinct = sorted({text",
-            "distinct = list({text",
-            "The texts are drawn from a set, whose order changes from run to run of Python: the "
-            "seed alone does not fix the split.",
-        ),
-        Mistake(
-            "inverted mask",
-            "mask[n, : len(row)] = True",
-            "mask[n, len(row) :] = True",
-            "The mask is the wrong way round: it is True at PAD. True stands for a real token.",
-        ),
-        Mistake(
-            "last batch dropped",
-            "range(0, len(rows), size)",
-            "range(0, len(rows) - size + 1, size)",
-            "What is left over at the end is dropped; the last batch may be smaller.",
-        ),
-    ),
-    hints=(
-        "If a text stands ten times and the copies are split at random, how likely is it that all "
-        "ten are on one side?",
-        "Decide for each distinct text, once, and label by label. Then give each position to the "
-        "side of its text.",
-        "`set` finds distinct texts, but its order changes from run to run: sort them before the "
-        "seed's generator shuffles.",
-        "For a batch: take `size` rows, find the longest, begin with ids full of PAD and a mask "
-        "full of False, and write each row and its True values at the left.",
+        Check("stratified", "takes the share of each label", stratified),
+        Check("seed", "draws from the seed alone", seeds),
+        Check("last batch", "keeps what is left for the last batch", rest),
+        Check("rows", "leaves the rows as they are", rows_kept, side=True),
     ),
     picture=draw_picture,
 )

@@ -4,9 +4,9 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import axis_mistake, heads_mistakes, mask_mistakes
-from attnlab_course.material.tensors import gradients_case, inputs_case
+from attnlab_course.material.tensors import gradients_case, inputs_check
 
 # %% [markdown]
 # # Causal heads
@@ -55,6 +55,24 @@ def causal_heads(x, query, key, value, output, heads):
     mixed = (weights @ split(value)).transpose(-3, -2).reshape(*front, length, width)
     return mixed @ output.T
     # <<< solution
+
+
+# %% [hints]
+# 1. Which axis of (…, length, width) is cut into heads, and where must the new axis stand?
+# 2. Project, cut into heads, score, mask the future, softmax, mix, put together, project.
+# 3. Each head needs (…, heads, length, size): cut the last axis in two, then exchange it with
+#    the length.
+# 4. The mask is true above the diagonal; fill the scores there with minus infinity. On the way
+#    back, exchange the axes again before the heads are joined.
+
+
+# %% [mistakes]
+# ## one key too many: Each position also sees the next one.
+# - triu(1)
+# + triu(2)
+# ## matrices turned: The matrices are applied the wrong way round: they are (outputs, inputs).
+# - (x @ matrix.T)
+# + (x @ matrix)
 
 
 # %% [course]
@@ -111,11 +129,6 @@ def gradients(random):
     yield gradients_case(case(random, (1,), 3, 4, 2))
 
 
-def inputs_kept(random):
-    """The inputs after the call."""
-    yield inputs_case(case(random, (2,), 3, 4, 2))
-
-
 EXERCISE = Exercise(
     "Causal heads",
     level=3,
@@ -124,12 +137,11 @@ EXERCISE = Exercise(
     checks=(
         Check("values", "gives the right output", values, points=3),
         Check("edges", "takes any number of axes, heads and positions", edges, points=2),
-        Check("large", "lets nothing leak through large scores", large, graded=True),
-        Check("gradients", "lets gradients through", gradients, graded=True),
-        Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
+        Check("large", "lets nothing leak through large scores", large),
+        Check("gradients", "lets gradients through", gradients),
+        inputs_check(values),
     ),
     mistakes=(
-        Mistake("one key too many", "triu(1)", "triu(2)", "Each position also sees the next one."),
         *mask_mistakes(
             "    weights = torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)\n",
             "inverted mask",
@@ -138,13 +150,7 @@ EXERCISE = Exercise(
             "filled with −10⁹",
             make="mask = ~later",
         ),
-        Mistake(
-            "matrices turned",
-            "(x @ matrix.T)",
-            "(x @ matrix)",
-            "The matrices are applied the wrong way round: they are (outputs, inputs).",
-        ),
-        axis_mistake("torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)"),
+        *axis_mistake("torch.softmax(scores.masked_fill(later, -math.inf), dim=-1)"),
         *heads_mistakes(
             (
                 ".view(*front, length, heads, size).transpose(-3, -2)",
@@ -156,14 +162,6 @@ EXERCISE = Exercise(
             ),
             ("math.sqrt(size)", "math.sqrt(width)"),
         ),
-    ),
-    hints=(
-        "Which axis of (…, length, width) is cut into heads, and where must the new axis stand?",
-        "Project, cut into heads, score, mask the future, softmax, mix, put together, project.",
-        "Each head needs (…, heads, length, size): cut the last axis in two, then exchange it with "
-        "the length.",
-        "The mask is true above the diagonal; fill the scores there with minus infinity. On the "
-        "way back, exchange the axes again before the heads are joined.",
     ),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
 )

@@ -4,9 +4,9 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import axis_mistake, mask_mistakes
-from attnlab_course.material.tensors import inputs_case
+from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
 # # The causal mask
@@ -55,6 +55,37 @@ def causal_weights(scores):
     mask = causal_mask(*scores.shape[-2:])
     return torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)
     # <<< solution
+
+
+# %% [hints]
+# 1. Which keys may the very first query see? And the last one?
+# 2. Write the rule for one query and one key as an inequality between two positions. Where in
+#    the text does query q stand when there are more keys than queries?
+# 3. Positions of queries as a column (queries, 1), of keys as a row (1, keys): comparing them
+#    gives (queries, keys). Or take the lower triangle of a matrix of True.
+# 4. Query q is at position q + keys − queries. For the weights: fill what the mask forbids with
+#    −∞, then the softmax over the last axis.
+
+
+# %% [mistakes]
+# ## sees the future: The triangle is the wrong one: each position sees itself and the future.
+# - mask.tril(diagonal=keys - queries)
+# + mask.triu(diagonal=keys - queries)
+# ## not itself: A position may not attend to itself here; it should. The first one is left with
+# nothing.
+# - mask.tril(diagonal=keys - queries)
+# + mask.tril(diagonal=keys - queries - 1)
+# ## one too many: Each position also sees the next one, which is what it should predict.
+# - mask.tril(diagonal=keys - queries)
+# + mask.tril(diagonal=keys - queries + 1)
+# ## True means hidden: `causal_mask` is the wrong way round: True stands where attending is
+# forbidden; here True means may attend.
+# - return mask.tril(diagonal=keys - queries)
+# + return ~mask.tril(diagonal=keys - queries)
+# ## queries first: With more keys than queries the queries are taken as the first positions. They
+# are the last ones.
+# - mask.tril(diagonal=keys - queries)
+# + mask.tril()
 
 
 # %% [course]
@@ -107,20 +138,12 @@ def dtypes(random):
     yield weights_case(random.normal(size=(3, 3)), dtype="float64", words="with float64")
 
 
-def inputs_kept(random):
-    """The scores after the call."""
-    yield inputs_case(weights_case(random.normal(size=(3, 3))))
-
-
 def draw_picture(names):
     """Draw the causal weights of six positions."""
     from attnlab.draw.attention import draw_head
 
     scores = T.from_numpy(np.random.default_rng(5).normal(size=(6, 6)))
     return draw_head(names["causal_weights"](scores), tokens=[f"{n}" for n in range(6)])
-
-
-_TRIL = "mask.tril(diagonal=keys - queries)"
 
 
 EXERCISE = Exercise(
@@ -132,47 +155,12 @@ EXERCISE = Exercise(
         Check("mask", "lets each query see itself and the past", square, points=2),
         Check("weights", "gives weights under the mask", weights, points=2),
         Check("more keys", "takes the queries as the last of the keys", more_keys),
-        Check(
-            "large scores", "keeps the future out whatever its scores", large_future, graded=True
-        ),
-        Check("dtype", "keeps the dtype of the scores", dtypes, graded=True),
-        Check("scores", "leaves the scores as they are", inputs_kept, graded=True),
+        Check("large scores", "keeps the future out whatever its scores", large_future),
+        Check("dtype", "keeps the dtype of the scores", dtypes),
+        inputs_check(weights, "scores"),
     ),
     mistakes=(
-        Mistake(
-            "sees the future",
-            _TRIL,
-            "mask.triu(diagonal=keys - queries)",
-            "The triangle is the wrong one: each position sees itself and the future.",
-        ),
-        Mistake(
-            "not itself",
-            _TRIL,
-            "mask.tril(diagonal=keys - queries - 1)",
-            "A position may not attend to itself here; it should. The first one is left with "
-            "nothing.",
-        ),
-        Mistake(
-            "one too many",
-            _TRIL,
-            "mask.tril(diagonal=keys - queries + 1)",
-            "Each position also sees the next one, which is what it should predict.",
-        ),
-        Mistake(
-            "True means hidden",
-            f"return {_TRIL}",
-            f"return ~{_TRIL}",
-            "`causal_mask` is the wrong way round: True stands where attending is forbidden; here "
-            "True means may attend.",
-        ),
-        Mistake(
-            "queries first",
-            _TRIL,
-            "mask.tril()",
-            "With more keys than queries the queries are taken as the first positions. They are "
-            "the last ones.",
-        ),
-        axis_mistake("torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)"),
+        *axis_mistake("torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)"),
         *mask_mistakes(
             "    return torch.softmax(scores.masked_fill(~mask, -math.inf), dim=-1)\n",
             "inverted mask",
@@ -182,15 +170,6 @@ EXERCISE = Exercise(
             "filled with −10⁹",
             end="return weights",
         ),
-    ),
-    hints=(
-        "Which keys may the very first query see? And the last one?",
-        "Write the rule for one query and one key as an inequality between two positions. Where "
-        "in the text does query q stand when there are more keys than queries?",
-        "Positions of queries as a column (queries, 1), of keys as a row (1, keys): comparing "
-        "them gives (queries, keys). Or take the lower triangle of a matrix of True.",
-        "Query q is at position q + keys − queries. For the weights: fill what the mask "
-        "forbids with −∞, then the softmax over the last axis.",
     ),
     picture=draw_picture,
 )

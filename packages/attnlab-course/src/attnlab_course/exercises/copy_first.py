@@ -4,19 +4,9 @@
 from dataclasses import replace
 from functools import partial
 
-from attnlab_course.exercise import Check, Exercise, Mistake
-from attnlab_course.material.weights import (
-    Trial,
-    float32_words,
-    gain_mistake,
-    gain_mistakes,
-    is_near,
-    judge_weights,
-    name_mistake,
-    near,
-    once,
-    value_mistake,
-)
+from attnlab_course.exercise import Check, Exercise
+from attnlab_course.material.weight_mistakes import diagnosis, gain_mistakes, is_near, near
+from attnlab_course.material.weights import Trial, float32_words, judge_weights
 from attnlab.tasks.vectors import VectorTask
 
 # %% [markdown]
@@ -72,6 +62,35 @@ def weights():
     return [Km, Qm, Vm, pos]
 
 
+# %% [hints]
+# 1. Which part of [x ; pos] should a key show here, and which part should it hide?
+# 2. All places ask the same question. What must every row of a query be that is made of a
+#    position, and which row of Km answers it?
+# 3. With one-hot positions the matrices fall into blocks: three rows for letters, the rest for
+#    places. Two of the six blocks are zero for the scores, and one for the values.
+# 4. The gain follows as in `identity`, with one right key against three wrong ones; mind how
+#    wide your queries are.
+
+# %% [mistakes]
+# ## looks at itself: Every place looks at itself: its query asks for its own position.
+# - ask = np.tile([1.0, 0.0, 0.0, 0.0], (4, 1))
+# + ask = np.eye(4)
+# ## looks at the second place: Every place looks at the second: rows are counted from 0.
+# - ask = np.tile([1.0, 0.0, 0.0, 0.0], (4, 1))
+# + ask = np.tile([0.0, 1.0, 0.0, 0.0], (4, 1))
+# ## letters in the scores: The letters have a part in the keys, so that where it looks depends on
+# what stands there. Only the position should count.
+# - Km = np.vstack([np.zeros((3, 4)), np.eye(4)])
+# + Km = np.vstack([2 * np.eye(4)[[0, 1, 2]], np.eye(4)])
+# ## positions leak: It looks at the right place, but the position comes out with the token: what do
+# the last rows of Vm add?
+# - Vm = np.vstack([np.eye(3), np.zeros((4, 3))])
+# + Vm = np.vstack([np.eye(3), np.eye(4, 3)])
+# ## wrong values: It looks at the right place, but the first rows of Vm are not what should come
+# out of A, B and C.
+# - Vm = np.vstack([np.eye(3), np.zeros((4, 3))])
+# + Vm = np.vstack([np.ones((3, 3)), np.zeros((4, 3))])
+
 # %% [course]
 TASK, LETTERS = VectorTask("copy_first", longest=4), 3
 is_right = partial(is_near, TASK)
@@ -85,26 +104,20 @@ def without_letters(head):
 
 
 PATTERNS = {(0, 1, 2, 3): "looks at itself", (1, 1, 1, 1): "looks at the second place"}
-REPAIRS = [("letters in the scores", without_letters)]
 
 
-@once
-def diagnose(head):
-    """Name the one thing that is wrong with a design; None where it is not known."""
-    if not head.is_finite or is_right(head):
-        return None
-    mistake = gain_mistake(head, is_right, lambda changed: is_right(changed, (1, 2)))
-    mistake = mistake or value_mistake(head, np.eye(LETTERS), is_right)
-    mistake = mistake or name_mistake(head, REPAIRS, is_right)
-    return mistake or PATTERNS.get(favorites(head))
-
-
-def favorites(head):
-    """Return the place that each place clearly prefers, letters left out; None without."""
+def look(head):
+    """Name the pattern of places that each clearly prefers, letters left out."""
     rows = np.concatenate([np.zeros((4, LETTERS)), head.pos[:4]], axis=1)
     scores = (rows @ head.Qm) @ (rows @ head.Km).T / head.root
     second, first = np.sort(scores, axis=1)[:, -2:].T
-    return tuple(scores.argmax(axis=1).tolist()) if (first - second > 1).all() else None
+    return (
+        PATTERNS.get(tuple(scores.argmax(axis=1).tolist())) if (first - second > 1).all() else None
+    )
+
+
+REPAIRS = [("letters in the scores", without_letters)]
+diagnose = diagnosis(is_right, (1, 2), np.eye(LETTERS), REPAIRS, look)
 
 
 def looks(head):
@@ -133,8 +146,6 @@ def draw_picture(names):
 
 
 _KEYS, _QUERIES = "Km = np.vstack([np.zeros((3, 4)), np.eye(4)])", "gain * ask])"
-_VALUES = "Vm = np.vstack([np.eye(3), np.zeros((4, 3))])"
-_ASK = "ask = np.tile([1.0, 0.0, 0.0, 0.0], (4, 1))"
 
 EXERCISE = Exercise(
     "By hand: everything looks at the first place",
@@ -147,53 +158,9 @@ EXERCISE = Exercise(
         Check("alone", "gives a single token back", judged(near(TASK, (1,)))),
         Check("looks", "looks at the first place", judged(looks), points=2),
         Check("short", "is within 0.001 up to 2 letters", judged(SHORT), points=2),
-        Check("long", "is within 0.001 with 3 and 4 letters", judged(LONG), 2, graded=True),
-        Check("float32", "gives the same in float32", judged(FLOAT32), graded=True, side=True),
+        Check("long", "is within 0.001 with 3 and 4 letters", judged(LONG), 2),
+        Check("float32", "gives the same in float32", judged(FLOAT32), side=True),
     ),
-    mistakes=(
-        *gain_mistakes(25.0, 3.0, 8.1, 15.0),
-        Mistake(
-            "looks at itself",
-            _ASK,
-            "ask = np.eye(4)",
-            "Every place looks at itself: its query asks for its own position.",
-        ),
-        Mistake(
-            "looks at the second place",
-            _ASK,
-            "ask = np.tile([0.0, 1.0, 0.0, 0.0], (4, 1))",
-            "Every place looks at the second: rows are counted from 0.",
-        ),
-        Mistake(
-            "letters in the scores",
-            _KEYS,
-            "Km = np.vstack([2 * np.eye(4)[[0, 1, 2]], np.eye(4)])",
-            "The letters have a part in the keys, so that where it looks depends on what stands "
-            "there. Only the position should count.",
-        ),
-        Mistake(
-            "positions leak",
-            _VALUES,
-            "Vm = np.vstack([np.eye(3), np.eye(4, 3)])",
-            "It looks at the right place, but the position comes out with the token: what do the "
-            "last rows of Vm add?",
-        ),
-        Mistake(
-            "wrong values",
-            _VALUES,
-            "Vm = np.vstack([np.ones((3, 3)), np.zeros((4, 3))])",
-            "It looks at the right place, but the first rows of Vm are not what should come out of "
-            "A, B and C.",
-        ),
-    ),
-    hints=(
-        "Which part of [x ; pos] should a key show here, and which part should it hide?",
-        "All places ask the same question. What must every row of a query be that is made of a "
-        "position, and which row of Km answers it?",
-        "With one-hot positions the matrices fall into blocks: three rows for letters, the rest "
-        "for places. Two of the six blocks are zero for the scores, and one for the values.",
-        "The gain follows as in `identity`, with one right key against three wrong ones; mind how "
-        "wide your queries are.",
-    ),
+    mistakes=(*gain_mistakes(25.0, 3.0, 8.1, 15.0),),
     picture=draw_picture,
 )

@@ -3,9 +3,9 @@
 # %% [course]
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import axis_mistake, heads_mistakes, mask_mistakes
-from attnlab_course.material.tensors import draw_state, inputs_case
+from attnlab_course.material.tensors import draw_state, inputs_check
 
 # %% [markdown]
 # # Cross-attention
@@ -79,6 +79,31 @@ class CrossAttention(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. Who asks here, and who has the answers? Which of the three projections belongs to whom?
+# 2. It is the attention you know, with two lengths: the scores are (batch, head, queries, keys),
+#    one row for each target token.
+# 3. The mask (batch, keys) must meet (batch, head, queries, keys): give it two new axes of size
+#    1 in the middle.
+# 4. Project; split into heads; scaled scores; minus infinity where the source is masked; softmax
+#    over the keys; zeros for rows without any; mix the values; join; `output`.
+
+
+# %% [mistakes]
+# ## target and source swapped: Target and source are swapped: the source asks and the target
+# answers. Queries come from the target.
+# -         query = self.split(self.query(target))
+# -         key = self.split(self.key(source))
+# -         value = self.split(self.value(source))
+# +         query = self.split(self.query(source))
+# +         key = self.split(self.key(target))
+# +         value = self.split(self.value(target))
+# ## mask of the target: The mask lies along the queries, as if it were one of the target. It
+# belongs to the keys.
+# - source_mask[:, None, None, :]
+# + source_mask[:, None, :, None]
+
+
 # %% [course]
 def case(random, batch, queries, keys, heads=1, size=3, mask=None, change=None, words=""):
     """Draw a layer, a target and a source, which `change` may alter."""
@@ -143,11 +168,6 @@ def large_scores(random):
     yield case(random, 1, 17, 3, mask=mask, change=large_and_doubled, words=words)
 
 
-def inputs_kept(random):
-    """The inputs after the call."""
-    yield inputs_case(case(random, 1, 3, 2, mask=[[True, False]]))
-
-
 _MASKED = """        if source_mask is not None:
             scores = scores.masked_fill(~source_mask[:, None, None, :], -math.inf)
         weights = torch.softmax(scores, dim=-1)
@@ -165,33 +185,17 @@ EXERCISE = Exercise(
         Check("one head", "lets the target look at the source", one_head, points=2),
         Check("heads", "gives each head its own columns", several_heads, points=2),
         Check("source mask", "keeps the padding of each source out", padded, points=2),
-        Check("dead rows", "gives 0 where a source is PAD only", dead_rows, graded=True),
-        Check("large scores", "masks exactly with large scores", large_scores, graded=True),
-        Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
+        Check("dead rows", "gives 0 where a source is PAD only", dead_rows),
+        Check("large scores", "masks exactly with large scores", large_scores),
+        inputs_check(padded),
     ),
     mistakes=(
-        Mistake(
-            "target and source swapped",
-            "query = self.split(self.query(target))\n        key = self.split(self.key(source))\n"
-            "        value = self.split(self.value(source))",
-            "query = self.split(self.query(source))\n        key = self.split(self.key(target))\n"
-            "        value = self.split(self.value(target))",
-            "Target and source are swapped: the source asks and the target answers. Queries come "
-            "from the target.",
-        ),
-        Mistake(
-            "mask of the target",
-            "source_mask[:, None, None, :]",
-            "source_mask[:, None, :, None]",
-            "The mask lies along the queries, as if it were one of the target. It belongs to the "
-            "keys.",
-        ),
         *mask_mistakes(
             _MASKED,
             guard="source_mask is not None",
             make="mask = source_mask[:, None, None, :]",
         ),
-        axis_mistake("torch.softmax(scores, dim=-1)"),
+        *axis_mistake("torch.softmax(scores, dim=-1)"),
         *heads_mistakes(
             (
                 "x.unflatten(-1, (self.heads, -1)).transpose(1, 2)",
@@ -200,15 +204,6 @@ EXERCISE = Exercise(
             ("mixed.transpose(1, 2).flatten(2)", "mixed.reshape(target.shape)"),
             ("math.sqrt(query.shape[-1])", "math.sqrt(query.shape[-1] * self.heads)"),
         ),
-    ),
-    hints=(
-        "Who asks here, and who has the answers? Which of the three projections belongs to whom?",
-        "It is the attention you know, with two lengths: the scores are (batch, head, queries, "
-        "keys), one row for each target token.",
-        "The mask (batch, keys) must meet (batch, head, queries, keys): give it two new axes of "
-        "size 1 in the middle.",
-        "Project; split into heads; scaled scores; minus infinity where the source is masked; "
-        "softmax over the keys; zeros for rows without any; mix the values; join; `output`.",
     ),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
 )

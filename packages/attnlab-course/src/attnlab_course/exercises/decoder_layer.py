@@ -7,7 +7,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.compare import difference
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Failure
 from attnlab_course.material.tensors import built, draw_state
 
 # %% [markdown]
@@ -117,6 +117,50 @@ class DecoderLayer(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. Three times the same pattern: which part, which input, which norm?
+# 2. A causal mask is a square of the target's length, with True where the key is not behind the
+#    query. `Attention` takes it as it is.
+# 3. The source's mask (batch, keys) holds for every query: give it an axis of size 1 in the
+#    middle.
+# 4. Self-attention of the target with the causal mask, add, norm1; cross-attention of that
+#    result with the source and its mask, add, norm2; feed-forward of that, add, norm3.
+
+
+# %% [mistakes]
+# ## no causal mask: The self-attention has no mask, so each token sees those behind it: while it is
+# trained, the model can copy its answer.
+# - self.self_attention(target, target, causal)
+# + self.self_attention(target, target)
+# ## sees the future only: The mask is the wrong way round: each token sees those behind it and not
+# those before it.
+# - .tril()
+# + .triu()
+# or
+# + .tril().logical_not()
+# ## source mask ignored: The cross-attention does not get the mask, so PAD of the source is read.
+# - self.cross_attention(x, source, may)
+# + self.cross_attention(x, source)
+# ## inverted source mask: The mask of the source is read the wrong way round: True means that a
+# token may be attended to.
+# - source_mask[:, None, :]
+# + ~source_mask[:, None, :]
+# ## norm before the part: The last norm comes before the feed-forward network (pre-norm). Here it
+# comes after the sum.
+# - x = self.norm3(x + self.dropout(self.feed_forward(x)))
+# + x = x + self.dropout(self.feed_forward(self.norm3(x)))
+# ## weights in the wrong order: The parts of the answer are in the wrong order: first the output,
+# then the weights of the self-attention, then those of the cross-attention.
+# - return x, self_weights, cross_weights
+# + return x, cross_weights, self_weights
+# or
+# + return self_weights, cross_weights, x
+# or
+# + return cross_weights, self_weights, x
+# or
+# + return self_weights, x, cross_weights
+
+
 # %% [course]
 def case(random, batch, queries, keys, mask=None, wanted=(0, 1, 2), dropout=0.1, **more):
     """Draw a layer, a target and a source."""
@@ -187,67 +231,9 @@ EXERCISE = Exercise(
         Check("output", "puts the three parts one after the other", output, points=3),
         Check("causal", "lets no token see those behind it", causal, points=2),
         Check("source mask", "keeps the padding of the source out", source_mask, points=2),
-        Check("last token", "is right for the last of several tokens", last_token, graded=True),
-        Check("weights", "returns the weights of both attentions in order", weights, graded=True),
-        Check("dropout", "passes `dropout` on", no_dropout, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "no causal mask",
-            "self.self_attention(target, target, causal)",
-            "self.self_attention(target, target)",
-            "The self-attention has no mask, so each token sees those behind it: while it is "
-            "trained, the model can copy its answer.",
-        ),
-        Mistake(
-            "sees the future only",
-            ".tril()",
-            ".triu()",
-            "The mask is the wrong way round: each token sees those behind it and not those before "
-            "it.",
-            also=(".tril().logical_not()",),
-        ),
-        Mistake(
-            "source mask ignored",
-            "self.cross_attention(x, source, may)",
-            "self.cross_attention(x, source)",
-            "The cross-attention does not get the mask, so PAD of the source is read.",
-        ),
-        Mistake(
-            "inverted source mask",
-            "source_mask[:, None, :]",
-            "~source_mask[:, None, :]",
-            "The mask of the source is read the wrong way round: True means that a token may be "
-            "attended to.",
-        ),
-        Mistake(
-            "norm before the part",
-            "x = self.norm3(x + self.dropout(self.feed_forward(x)))",
-            "x = x + self.dropout(self.feed_forward(self.norm3(x)))",
-            "The last norm comes before the feed-forward network (pre-norm). Here it comes after "
-            "the sum.",
-        ),
-        Mistake(
-            "weights in the wrong order",
-            "return x, self_weights, cross_weights",
-            "return x, cross_weights, self_weights",
-            "The parts of the answer are in the wrong order: first the output, then the weights of "
-            "the self-attention, then those of the cross-attention.",
-            also=(
-                "return self_weights, cross_weights, x",
-                "return cross_weights, self_weights, x",
-                "return self_weights, x, cross_weights",
-            ),
-        ),
-    ),
-    hints=(
-        "Three times the same pattern: which part, which input, which norm?",
-        "A causal mask is a square of the target's length, with True where the key is not behind "
-        "the query. `Attention` takes it as it is.",
-        "The source's mask (batch, keys) holds for every query: give it an axis of size 1 in the "
-        "middle.",
-        "Self-attention of the target with the causal mask, add, norm1; cross-attention of that "
-        "result with the source and its mask, add, norm2; feed-forward of that, add, norm3.",
+        Check("last token", "is right for the last of several tokens", last_token),
+        Check("weights", "returns the weights of both attentions in order", weights),
+        Check("dropout", "passes `dropout` on", no_dropout),
     ),
     banned=("TransformerDecoderLayer",),
 )

@@ -5,9 +5,9 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import dropout_mistakes
-from attnlab_course.material.tensors import draw_state
+from attnlab_course.material.tensors import draw_state, parameters_check
 
 # %% [markdown]
 # # An encoder block
@@ -98,6 +98,36 @@ class EncoderBlock(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. What is at a position if a part of the block finds nothing and returns 0?
+# 2. Two times the same three steps: a part, a sum with its own input, a norm.
+# 3. x → attention → dropout → + x → norm1 = a; a → feed-forward → dropout → + a → norm2.
+# 4. Call attention with x and the mask and keep both answers. Overwrite x with the first
+#    normalized sum before feed-forward reads it.
+
+
+# %% [mistakes]
+# ## norm before: The norms come before the parts, as in newer models. Here they come after each
+# sum.
+# -         mixed, weights = self.attention(x, mask)
+# -         x = self.norm1(x + self.dropout(mixed))
+# -         thought = self.feed_forward(x)
+# -         x = self.norm2(x + self.dropout(thought))
+# +         mixed, weights = self.attention(self.norm1(x), mask)
+# +         x = x + self.dropout(mixed)
+# +         x = x + self.dropout(self.feed_forward(self.norm2(x)))
+# ## first sum missing: x is not added to what attention found, so what stood there is lost.
+# - x = self.norm1(x + self.dropout(mixed))
+# + x = self.norm1(self.dropout(mixed))
+# ## mask lost: The mask is not handed on to attention.
+# - self.attention(x, mask)
+# + self.attention(x)
+# ## inverted mask: The mask is handed on the wrong way round: True means that a position may be
+# attended to.
+# - self.attention(x, mask)
+# + self.attention(x, None if mask is None else ~mask)
+
+
 # %% [course]
 def case(random, shape, heads, hidden, mask=None, dropout=0.0, show="both", **more):
     """Draw x and all parameters; `show` says which of the two answers is compared."""
@@ -151,15 +181,6 @@ def evaluation(random):
     yield case(random, (2, 3, 4), 2, 5, dropout=0.9, show="output", words="in evaluation")
 
 
-def parameters(random):
-    """The names and shapes of all parameters."""
-    yield Case("EncoderBlock", build=((6, 3, 5), {}), answer="parameters")
-
-
-_ONE = "x = self.norm1(x + self.dropout(mixed))"
-_TWO = "x = self.norm2(x + self.dropout(thought))"
-_THINK = "thought = self.feed_forward(x)"
-
 EXERCISE = Exercise(
     "An encoder block",
     level=3,
@@ -167,50 +188,13 @@ EXERCISE = Exercise(
     needs=("multi_head", "layer_norm", "feed_forward"),
     checks=(
         Check("values", "gives the right new x", values, points=3),
-        Check("parameters", "has its parts under the names above", parameters),
+        parameters_check("has its parts under the names above", "EncoderBlock", (6, 3, 5)),
         Check("weights", "returns the weights of attention", weights),
         Check("mask", "hands the mask to attention", masked),
-        Check("dropout", "drops what both parts found, and nothing else", dropped, 2, graded=True),
-        Check("evaluation", "drops nothing in evaluation", evaluation, graded=True),
-        Check("one position", "works with a single position", one_position, graded=True),
+        Check("dropout", "drops what both parts found, and nothing else", dropped, 2),
+        Check("evaluation", "drops nothing in evaluation", evaluation),
+        Check("one position", "works with a single position", one_position),
     ),
-    mistakes=(
-        Mistake(
-            "norm before",
-            f"mixed, weights = self.attention(x, mask)\n        {_ONE}\n        {_THINK}\n"
-            f"        {_TWO}",
-            "mixed, weights = self.attention(self.norm1(x), mask)\n"
-            "        x = x + self.dropout(mixed)\n"
-            "        x = x + self.dropout(self.feed_forward(self.norm2(x)))",
-            "The norms come before the parts, as in newer models. Here they come after each sum.",
-        ),
-        Mistake(
-            "first sum missing",
-            _ONE,
-            "x = self.norm1(self.dropout(mixed))",
-            "x is not added to what attention found, so what stood there is lost.",
-        ),
-        Mistake(
-            "mask lost",
-            "self.attention(x, mask)",
-            "self.attention(x)",
-            "The mask is not handed on to attention.",
-        ),
-        Mistake(
-            "inverted mask",
-            "self.attention(x, mask)",
-            "self.attention(x, None if mask is None else ~mask)",
-            "The mask is handed on the wrong way round: True means that a position may be attended "
-            "to.",
-        ),
-        dropout_mistakes("mixed")[0],
-    ),
-    hints=(
-        "What is at a position if a part of the block finds nothing and returns 0?",
-        "Two times the same three steps: a part, a sum with its own input, a norm.",
-        "x → attention → dropout → + x → norm1 = a; a → feed-forward → dropout → + a → norm2.",
-        "Call attention with x and the mask and keep both answers. Overwrite x with the first "
-        "normalized sum before feed-forward reads it.",
-    ),
+    mistakes=(dropout_mistakes("mixed")[0],),
     banned=("TransformerEncoderLayer", "TransformerEncoder", "MultiheadAttention"),
 )

@@ -3,9 +3,9 @@
 # %% [course]
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_maps
-from attnlab_course.material.tensors import draw_state
+from attnlab_course.material.tensors import draw_state, parameters_check
 
 # %% [markdown]
 # # A factorized projection
@@ -74,6 +74,34 @@ class FactorizedProjection(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. Which of the two axes of A B says where a row of the weight begins and ends?
+# 2. Three steps: the product over the temperature, a softmax and, when gated, the base.
+# 3. A B has the shape (width, head_width), the same as the base: the gate needs no transpose.
+# 4. In `weight`: softmax of the divided product along its last axis; then entry by entry times
+#    `base` where there is one. `forward` multiplies x from the left.
+
+
+# %% [mistakes]
+# ## temperature after the softmax: The temperature comes after the softmax, so the rows no longer
+# sum to 1.
+# - torch.softmax(self.A @ self.B / self.temperature, dim=-1)
+# + torch.softmax(self.A @ self.B, dim=-1) / self.temperature
+# ## gate added: The base matrix is added to the softmax. It should multiply it, entry by entry.
+# - else mixed * self.base
+# + else mixed + self.base
+# ## base always there: A strict projection still has a base matrix. It should have A and B alone.
+# -         if gated:
+# -             self.base = nn.Parameter(torch.empty(width, head_width))
+# -             nn.init.xavier_uniform_(self.base)
+# +         self.base = nn.Parameter(torch.ones(width, head_width))
+# ## unguarded exponential: The exponential overflows where A B is large. Take the row's maximum
+# away first.
+# - torch.softmax(self.A @ self.B / self.temperature, dim=-1)
+# + torch.exp(self.A @ self.B / self.temperature)
+# +         mixed = mixed / mixed.sum(-1, keepdim=True)
+
+
 # %% [course]
 def case(random, width, head_width, rank, x=None, temperature=None, gated=True, scale=1.0, **more):
     """Draw the parameters; ask for the weight, or what it makes of x where there is an x."""
@@ -112,13 +140,6 @@ def applied(random):
     yield case(random, 5, 7, 2, x=random.normal(size=5), words="to a single vector")
 
 
-def parameters(random):
-    """Names and shapes of the parameters."""
-    for gated in (True, False):
-        build = ((7, 5, 3), {"gated": gated})
-        yield Case("FactorizedProjection", answer="parameters", build=build)
-
-
 def large(random):
     """Products so large that an unguarded exponential overflows."""
     yield case(random, 3, 4, 2, scale=100.0, words="where A B is in the thousands")
@@ -139,9 +160,6 @@ def draw_picture(names):
     return draw_maps(maps, ("row", "column"), (7.4, 2.8), (-1, 1))
 
 
-_MIXED = "torch.softmax(self.A @ self.B / self.temperature, dim=-1)"
-_PRODUCT = "self.A @ self.B / self.temperature"
-
 EXERCISE = Exercise(
     "A factorized projection",
     level=2,
@@ -151,44 +169,11 @@ EXERCISE = Exercise(
         Check("weight", "makes the right weight, gated and strict", both, points=4),
         Check("temperature", "divides by the temperature", temperatures),
         Check("applied", "applies its weight to inputs with any leading axes", applied),
-        Check("parameters", "has the required parameters", parameters, graded=True),
-        Check("large", "stays finite where A B is large", large, graded=True),
-        Check("narrow", "works with rank 1 and with a head of width 1", narrow, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "temperature after the softmax",
-            _MIXED,
-            "torch.softmax(self.A @ self.B, dim=-1) / self.temperature",
-            "The temperature comes after the softmax, so the rows no longer sum to 1.",
+        parameters_check(
+            "has the required parameters", "FactorizedProjection", (7, 5, 3), (7, 5, 3, 1.0, False)
         ),
-        Mistake(
-            "gate added",
-            "else mixed * self.base",
-            "else mixed + self.base",
-            "The base matrix is added to the softmax. It should multiply it, entry by entry.",
-        ),
-        Mistake(
-            "base always there",
-            "        if gated:\n"
-            "            self.base = nn.Parameter(torch.empty(width, head_width))\n"
-            "            nn.init.xavier_uniform_(self.base)\n",
-            "        self.base = nn.Parameter(torch.ones(width, head_width))\n",
-            "A strict projection still has a base matrix. It should have A and B alone.",
-        ),
-        Mistake(
-            "unguarded exponential",
-            _MIXED,
-            f"torch.exp({_PRODUCT})\n        mixed = mixed / mixed.sum(-1, keepdim=True)",
-            "The exponential overflows where A B is large. Take the row's maximum away first.",
-        ),
-    ),
-    hints=(
-        "Which of the two axes of A B says where a row of the weight begins and ends?",
-        "Three steps: the product over the temperature, a softmax and, when gated, the base.",
-        "A B has the shape (width, head_width), the same as the base: the gate needs no transpose.",
-        "In `weight`: softmax of the divided product along its last axis; then entry by entry "
-        "times `base` where there is one. `forward` multiplies x from the left.",
+        Check("large", "stays finite where A B is large", large),
+        Check("narrow", "works with rank 1 and with a head of width 1", narrow),
     ),
     picture=draw_picture,
 )

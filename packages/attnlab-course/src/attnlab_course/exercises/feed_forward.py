@@ -6,10 +6,16 @@ from functools import partial
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import dropout_mistakes
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.tensors import built, draw_state, dropped_failure, inputs_case
+from attnlab_course.material.tensors import (
+    built,
+    draw_state,
+    dropped_failure,
+    inputs_check,
+    parameters_check,
+)
 
 # %% [markdown]
 # # Feed-forward
@@ -59,6 +65,25 @@ class FeedForward(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. What would two linear layers in a row be worth without something between them?
+# 2. `nn.Linear` works on the last axis and leaves all others alone.
+# 3. (…, d_model) → inner → (…, d_ff) → ReLU → dropout → outer → (…, d_model).
+# 4. Three attributes in `__init__`; in `forward` four calls, from the inside to the outside.
+
+
+# %% [mistakes]
+# ## no activation: There is no ReLU, so both layers together are one linear map.
+# - torch.relu(self.inner(x))
+# + self.inner(x)
+# ## residual: x is added to the answer. The block does that, not this part of it.
+# - return self.outer(self.dropout(hidden))
+# + return x + self.outer(self.dropout(hidden))
+# ## dropped last: Dropout comes after the second layer. It comes before it, on the hidden numbers.
+# - return self.outer(self.dropout(hidden))
+# + return self.dropout(self.outer(hidden))
+
+
 # %% [course]
 def case(x, hidden, state, dropout=0.0, **more):
     """One call with these parameters; the default dropout where it is None."""
@@ -76,11 +101,6 @@ def values(random):
     """Sizes that all differ."""
     yield drawn(random, (1, 1, 2), 3)
     yield drawn(random, (2, 3, 5), 11)
-
-
-def parameters(random):
-    """The names and shapes, with a hidden width that is not four times the other."""
-    yield Case("FeedForward", build=((3, 5), {}), answer="parameters")
 
 
 def probe(random):
@@ -129,11 +149,6 @@ def shares(random):
         yield case(x, width, state, dropout, judge=judge, training=True, words=words)
 
 
-def inputs_kept(random):
-    """The input after the call."""
-    yield inputs_case(drawn(random, (2, 3, 5), 7))
-
-
 def draw_picture(names):
     """Draw what a module of width 1 with four hidden units answers."""
     T.manual_seed(3)
@@ -144,48 +159,20 @@ def draw_picture(names):
     return draw_lines(title, ("x", "answer"), x, {"answer": answer})
 
 
-_RETURN = "return self.outer(self.dropout(hidden))"
-
 EXERCISE = Exercise(
     "Feed-forward",
     level=1,
     minutes=10,
     checks=(
         Check("values", "gives the right answer for each position", values, points=2),
-        Check("parameters", "has two layers with a bias, inner and outer", parameters),
+        parameters_check("has two layers with a bias, inner and outer", "FeedForward", (3, 5)),
         Check("evaluation", "drops nothing in evaluation", evaluation),
         Check("extremes", "drops between the layers", extremes),
-        Check("activation", "bends as ReLU does", probe, graded=True),
-        Check("axes", "takes any number of axes", axes, graded=True),
-        Check("shares", "drops the right share and enlarges the rest", shares, graded=True),
-        Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
+        Check("activation", "bends as ReLU does", probe),
+        Check("axes", "takes any number of axes", axes),
+        Check("shares", "drops the right share and enlarges the rest", shares),
+        inputs_check(values),
     ),
-    mistakes=(
-        Mistake(
-            "no activation",
-            "torch.relu(self.inner(x))",
-            "self.inner(x)",
-            "There is no ReLU, so both layers together are one linear map.",
-        ),
-        Mistake(
-            "residual",
-            _RETURN,
-            "return x + self.outer(self.dropout(hidden))",
-            "x is added to the answer. The block does that, not this part of it.",
-        ),
-        Mistake(
-            "dropped last",
-            _RETURN,
-            "return self.dropout(self.outer(hidden))",
-            "Dropout comes after the second layer. It comes before it, on the hidden numbers.",
-        ),
-        *dropout_mistakes("hidden"),
-    ),
-    hints=(
-        "What would two linear layers in a row be worth without something between them?",
-        "`nn.Linear` works on the last axis and leaves all others alone.",
-        "(…, d_model) → inner → (…, d_ff) → ReLU → dropout → outer → (…, d_model).",
-        "Three attributes in `__init__`; in `forward` four calls, from the inside to the outside.",
-    ),
+    mistakes=(*dropout_mistakes("hidden"),),
     picture=draw_picture,
 )

@@ -4,8 +4,8 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Given, Mistake
-from attnlab_course.material.tensors import inputs_case
+from attnlab_course.exercise import Case, Check, Exercise, Given
+from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
 # # Generate, one token after another
@@ -67,6 +67,38 @@ def generate(model, prompt, num_tokens, separator=0):
         tokens = torch.cat([tokens, chosen], dim=1)
     return tokens
     # <<< solution
+
+
+# %% [hints]
+# 1. Which of the model's positions has read the whole row?
+# 2. A loop: read the row, take the logits of its last position, forbid, choose, append.
+# 3. To forbid, give the separator a logit that nothing can be below. For which rows? A boolean
+#    for each row, (batch,), says whether the separator is in it.
+# 4. Index the logits (batch, vocabulary) with that boolean and the separator's id. The choice
+#    needs the shape (batch, 1) before it can be joined to the rows along axis 1.
+
+
+# %% [mistakes]
+# ## never forbids: The separator may be chosen again and again. A row may have one.
+# - logits[has_separator, separator] = -math.inf
+# ## forbids for the whole batch: As soon as one row has a separator, it is forbidden in all rows.
+# - has_separator = (tokens == separator).any(dim=1)
+# + has_separator = (tokens == separator).any().expand(len(tokens))
+# ## logit of zero: The separator's logit is set to 0, which is still the largest if the others are
+# below.
+# - logits[has_separator, separator] = -math.inf
+# + logits[has_separator, separator] = 0.0
+# ## not low enough: The separator's logit is set to a large negative number, which can still be the
+# largest of them.
+# - logits[has_separator, separator] = -math.inf
+# + logits[has_separator, separator] = -1e6
+# ## feeds only the last token: The model is shown only the last token. It should read the whole row
+# so far.
+# - model(tokens)
+# + model(tokens[:, -1:])
+# ## returns only what is new: Only the appended tokens are returned. The prompt belongs to the row.
+# -     return tokens
+# +     return tokens[:, prompt.shape[1] :]
 
 
 # %% [course]
@@ -163,13 +195,6 @@ def nothing_new(random):
     yield case(draw_tables(random, 5, 9), letters(random, 2, 3, 5), 0, words="with num_tokens=0")
 
 
-def prompt_kept(random):
-    """The prompt after the call."""
-    yield inputs_case(case(draw_tables(random, 5, 9), letters(random, 2, 3, 5), 3))
-
-
-_FORBID = "logits[has_separator, separator] = -math.inf"
-
 EXERCISE = Exercise(
     "Generate, one token after another",
     level=2,
@@ -179,59 +204,11 @@ EXERCISE = Exercise(
         Check("one row", "continues a row", free, points=3),
         Check("separator", "puts no second separator", after_separator, points=2),
         Check("batch", "continues several rows at once", batches),
-        Check("own separator", "lets a model put the first separator", own_separator, graded=True),
-        Check("each row", "judges each row by itself", rows_apart, graded=True),
-        Check("other id", "takes another separator", other_separator, graded=True),
-        Check("deep logits", "forbids it however low all logits are", deep_logits, graded=True),
-        Check("nothing new", "returns the prompt for num_tokens=0", nothing_new, graded=True),
-        Check("prompt", "leaves the prompt as it is", prompt_kept, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "never forbids",
-            _FORBID,
-            "",
-            "The separator may be chosen again and again. A row may have one.",
-        ),
-        Mistake(
-            "forbids for the whole batch",
-            "has_separator = (tokens == separator).any(dim=1)",
-            "has_separator = (tokens == separator).any().expand(len(tokens))",
-            "As soon as one row has a separator, it is forbidden in all rows.",
-        ),
-        Mistake(
-            "logit of zero",
-            _FORBID,
-            "logits[has_separator, separator] = 0.0",
-            "The separator's logit is set to 0, which is still the largest if the others are "
-            "below.",
-        ),
-        Mistake(
-            "not low enough",
-            _FORBID,
-            "logits[has_separator, separator] = -1e6",
-            "The separator's logit is set to a large negative number, which can still be the "
-            "largest of them.",
-        ),
-        Mistake(
-            "feeds only the last token",
-            "model(tokens)",
-            "model(tokens[:, -1:])",
-            "The model is shown only the last token. It should read the whole row so far.",
-        ),
-        Mistake(
-            "returns only what is new",
-            "    return tokens\n",
-            "    return tokens[:, prompt.shape[1] :]\n",
-            "Only the appended tokens are returned. The prompt belongs to the row.",
-        ),
-    ),
-    hints=(
-        "Which of the model's positions has read the whole row?",
-        "A loop: read the row, take the logits of its last position, forbid, choose, append.",
-        "To forbid, give the separator a logit that nothing can be below. For which rows? A "
-        "boolean for each row, (batch,), says whether the separator is in it.",
-        "Index the logits (batch, vocabulary) with that boolean and the separator's id. The choice "
-        "needs the shape (batch, 1) before it can be joined to the rows along axis 1.",
+        Check("own separator", "lets a model put the first separator", own_separator),
+        Check("each row", "judges each row by itself", rows_apart),
+        Check("other id", "takes another separator", other_separator),
+        Check("deep logits", "forbids it however low all logits are", deep_logits),
+        Check("nothing new", "returns the prompt for num_tokens=0", nothing_new),
+        inputs_check(batches, "prompt"),
     ),
 )

@@ -4,7 +4,7 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Given, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Given
 from attnlab_course.material.pictures import draw_maps
 
 # %% [markdown]
@@ -87,6 +87,37 @@ def greedy_decode(model, source, start, end, most):
     return texts
     # <<< solution
 
+
+# %% [hints]
+# 1. At which position do the logits say what comes after everything written so far?
+# 2. Keep the target as ids (batch, length), begin with a column of `start`, and add a column in
+#    every step.
+# 3. Note for each text whether it has said the end, and leave the loop when all have. What a
+#    text says after its end can be cut off later.
+# 4. Up to `most` times: logits of the target, argmax at the last position, append, note who is
+#    done. Then for each row the tokens behind the start and before the first end.
+
+# %% [mistakes]
+# ## does not stop: What comes after the end token is kept, with the end token in it.
+# - row[: row.index(end)] if end in row else row
+# + row
+# ## end kept: The end token is part of the result; it only says that the text is done.
+# - row[: row.index(end)] if
+# + row[: row.index(end) + 1] if
+# ## start kept: The start token is part of the result. The model did not write it.
+# - target[:, 1:].tolist()
+# + target.tolist()
+# ## first position: The next token is read at the first position. What comes after the whole target
+# is said at its last position.
+# - logits[:, -1]
+# + logits[:, 0]
+# ## stops with the first: All texts stop when the first of them is done; the others must go on.
+# - is_done.all()
+# + is_done.any()
+# ## last token only: The model gets the last token only, so it does not know what it has written
+# before.
+# - model(source, target)
+# + model(source, target[:, -1:])
 
 # %% [course]
 START, END, VOCAB, SUMS = 1, 2, 7, 31
@@ -180,56 +211,8 @@ EXERCISE = Exercise(
         Check("one text", "writes a text and stops at its end", one_text, points=3),
         Check("most", "stops when there are enough tokens", longest, points=2),
         Check("batch", "lets texts of a batch end at different times", batch, points=2),
-        Check("empty", "gives an empty text where the end comes first", empty, graded=True),
-        Check("calls", "asks the model no more than needed", calls, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "does not stop",
-            "row[: row.index(end)] if end in row else row",
-            "row",
-            "What comes after the end token is kept, with the end token in it.",
-        ),
-        Mistake(
-            "end kept",
-            "row[: row.index(end)] if",
-            "row[: row.index(end) + 1] if",
-            "The end token is part of the result; it only says that the text is done.",
-        ),
-        Mistake(
-            "start kept",
-            "target[:, 1:].tolist()",
-            "target.tolist()",
-            "The start token is part of the result. The model did not write it.",
-        ),
-        Mistake(
-            "first position",
-            "logits[:, -1]",
-            "logits[:, 0]",
-            "The next token is read at the first position. What comes after the whole target is "
-            "said at its last position.",
-        ),
-        Mistake(
-            "stops with the first",
-            "is_done.all()",
-            "is_done.any()",
-            "All texts stop when the first of them is done; the others must go on.",
-        ),
-        Mistake(
-            "last token only",
-            "model(source, target)",
-            "model(source, target[:, -1:])",
-            "The model gets the last token only, so it does not know what it has written before.",
-        ),
-    ),
-    hints=(
-        "At which position do the logits say what comes after everything written so far?",
-        "Keep the target as ids (batch, length), begin with a column of `start`, and add a column "
-        "in every step.",
-        "Note for each text whether it has said the end, and leave the loop when all have. What a "
-        "text says after its end can be cut off later.",
-        "Up to `most` times: logits of the target, argmax at the last position, append, note who "
-        "is done. Then for each row the tokens behind the start and before the first end.",
+        Check("empty", "gives an empty text where the end comes first", empty),
+        Check("calls", "asks the model no more than needed", calls),
     ),
     picture=draw_picture,
 )

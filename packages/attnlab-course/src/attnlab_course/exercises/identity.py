@@ -4,19 +4,9 @@
 from dataclasses import replace
 from functools import partial
 
-from attnlab_course.exercise import Check, Exercise, Mistake
-from attnlab_course.material.weights import (
-    Trial,
-    float32_words,
-    gain_mistake,
-    gain_mistakes,
-    is_near,
-    judge_weights,
-    name_mistake,
-    near,
-    once,
-    value_mistake,
-)
+from attnlab_course.exercise import Check, Exercise
+from attnlab_course.material.weight_mistakes import diagnosis, gain_mistakes, is_near, near
+from attnlab_course.material.weights import Trial, float32_words, judge_weights
 from attnlab.tasks.vectors import VectorTask
 
 # %% [markdown]
@@ -72,6 +62,40 @@ def weights():
     return [Km, Qm, Vm]
 
 
+# %% [hints]
+# 1. The score of a query and a key is a dot product. When is the dot product of two one-hot
+#    vectors large?
+# 2. With V = x nothing is left to do for the values; the work is in the scores. A score of 1 for
+#    the right key and 0 for the wrong ones: which weights does softmax make of that?
+# 3. Let the right key stand g above the others, after the division. Among n keys, one of them
+#    right, the wrong ones get (n - 1) / (n - 1 + e^g) together.
+# 4. Set that to 0.001 with the longest input, solve for g, and remember that your scores are
+#    divided by √qk_dim before softmax sees them.
+
+# %% [mistakes]
+# ## no letter stands out: All keys have the same score, so each token looks everywhere alike and
+# the output is the mean of all values.
+# - Km = np.eye(3)
+# + Km = np.ones((3, 3))
+# ## away from its letter: The sign of the scores is wrong: each token looks at every letter but its
+# own.
+# - Qm = gain * np.eye(3)
+# + Qm = -gain * np.eye(3)
+# ## looks at another letter: The keys of the letters are exchanged: a query finds another letter
+# than its own.
+# - Km = np.eye(3)
+# + Km = np.eye(3)[[1, 2, 0]]
+# ## wrong values: It looks at the right tokens, but the rows of Vm are not what should come out of
+# A, B and C.
+# - Vm = np.eye(3)
+# + Vm = np.full((3, 3), 1 / 3)
+# ## gain in the values: The gain is in the wrong matrix: large values do not make attention
+# sharper, large scores do.
+# - Qm = gain * np.eye(3)
+# - Vm = np.eye(3)
+# + Qm = np.eye(3)
+# + Vm = gain * np.eye(3)
+
 # %% [course]
 TASK = VectorTask("identity", longest=6)
 is_right = partial(is_near, TASK)
@@ -83,29 +107,26 @@ def gain_in_values(head):
     return replace(head.louder(size), Vm=head.Vm / size) if size > 1.5 else None
 
 
-def with_order(order, head):
-    """Give the keys of the letters another order."""
-    return replace(head, Km=head.Km[order])
+def ordered(order):
+    """Return the change that gives the keys of the letters another order."""
+    return lambda head: replace(head, Km=head.Km[order])
 
 
 ORDERS = ([0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0])
 REPAIRS = (
     ("gain in the values", gain_in_values),
     ("away from its letter", lambda head: head.louder(-1e6)),
-    *(("looks at another letter", partial(with_order, order)) for order in ORDERS),
+    *(("looks at another letter", ordered(order)) for order in ORDERS),
 )
 
 
-@once
-def diagnose(head):
-    """Name the one thing that is wrong with a design; None where it is not known."""
-    if not head.is_finite or is_right(head):
-        return None
-    if np.ptp(head.Qm @ head.Km.T, axis=1).max() < 1e-6:
-        return "no letter stands out"
-    mistake = gain_mistake(head, is_right, lambda changed: is_right(changed, (1, 2, 3)))
-    mistake = mistake or value_mistake(head, np.eye(3), is_right)
-    return mistake or name_mistake(head, REPAIRS, is_right)
+def look(head):
+    """Say where no letter stands out: all keys have the same score."""
+    is_even = np.ptp(head.Qm @ head.Km.T, axis=1).max() < 1e-6
+    return "no letter stands out" if is_even else None
+
+
+diagnose = diagnosis(is_right, (1, 2, 3), np.eye(3), REPAIRS, look)
 
 
 def looks(head):
@@ -148,54 +169,9 @@ EXERCISE = Exercise(
         Check("alone", "gives a single token back", judged(near(TASK, (1,)))),
         Check("looks", "looks at its own letter most", judged(looks), points=2),
         Check("short", "is within 0.001 up to 3 letters", judged(SHORT), points=2),
-        Check("long", "is within 0.001 from 4 to 6 letters", judged(LONG), 2, graded=True),
-        Check("float32", "gives the same in float32", judged(FLOAT32), graded=True, side=True),
+        Check("long", "is within 0.001 from 4 to 6 letters", judged(LONG), 2),
+        Check("float32", "gives the same in float32", judged(FLOAT32), side=True),
     ),
-    mistakes=(
-        *gain_mistakes(20.0, 5.0, 8.6, 14.0),
-        Mistake(
-            "no letter stands out",
-            "Km = np.eye(3)",
-            "Km = np.ones((3, 3))",
-            "All keys have the same score, so each token looks everywhere alike and the output is "
-            "the mean of all values.",
-        ),
-        Mistake(
-            "away from its letter",
-            "Qm = gain * np.eye(3)",
-            "Qm = -gain * np.eye(3)",
-            "The sign of the scores is wrong: each token looks at every letter but its own.",
-        ),
-        Mistake(
-            "looks at another letter",
-            "Km = np.eye(3)",
-            "Km = np.eye(3)[[1, 2, 0]]",
-            "The keys of the letters are exchanged: a query finds another letter than its own.",
-        ),
-        Mistake(
-            "wrong values",
-            "Vm = np.eye(3)",
-            "Vm = np.full((3, 3), 1 / 3)",
-            "It looks at the right tokens, but the rows of Vm are not what should come out of A, "
-            "B and C.",
-        ),
-        Mistake(
-            "gain in the values",
-            "Qm = gain * np.eye(3)\nVm = np.eye(3)",
-            "Qm = np.eye(3)\nVm = gain * np.eye(3)",
-            "The gain is in the wrong matrix: large values do not make attention sharper, large "
-            "scores do.",
-        ),
-    ),
-    hints=(
-        "The score of a query and a key is a dot product. When is the dot product of two one-hot "
-        "vectors large?",
-        "With V = x nothing is left to do for the values; the work is in the scores. A score of 1 "
-        "for the right key and 0 for the wrong ones: which weights does softmax make of that?",
-        "Let the right key stand g above the others, after the division. Among n keys, one of "
-        "them right, the wrong ones get (n - 1) / (n - 1 + e^g) together.",
-        "Set that to 0.001 with the longest input, solve for g, and remember that your scores "
-        "are divided by √qk_dim before softmax sees them.",
-    ),
+    mistakes=(*gain_mistakes(20.0, 5.0, 8.6, 14.0),),
     picture=draw_picture,
 )

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Failure
 from attnlab_course.material.attention_mistakes import dropout_mistakes
-from attnlab_course.material.tensors import built, dropped_failure
+from attnlab_course.material.tensors import built, dropped_failure, parameters_check
 
 # %% [markdown]
 # # The input of a transformer
@@ -84,6 +84,23 @@ class InputEmbedding(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. In which order do ids, rows, positions and dropped numbers come?
+# 2. A module that is an attribute of a module is trained, saved, and told the mode with it.
+# 3. (batch, length) → tokens → (batch, length, d_model) → positions → the same → dropout.
+# 4. Three attributes in `__init__`, the first named `tokens`; three calls in `forward`, each
+#    taking what the one before returned.
+
+# %% [mistakes]
+# ## dropped before: Only the tokens are dropped: the positions are added after the dropout.
+# -         x = self.positions(self.tokens(ids))
+# -         return self.dropout(x)
+# +         return self.positions(self.dropout(self.tokens(ids)))
+# ## chance lost: The chance is not handed on, so half of the numbers are always dropped: that is
+# PyTorch's default.
+# - nn.Dropout(dropout)
+# + nn.Dropout()
+
 # %% [course]
 NEAR = 1e-4  # what single precision leaves of an angle
 
@@ -152,14 +169,6 @@ def default_share(random):
     yield case(random, (7, 11), 13, 16, None, judge_default, words)
 
 
-def parameters(random):
-    """The one parameter."""
-    yield Case("InputEmbedding", build=((5, 3, 7), {}), answer="parameters")
-
-
-_SUM = "self.positions(self.tokens(ids))"
-_LAST = "return self.dropout(x)"
-
 EXERCISE = Exercise(
     "The input of a transformer",
     level=2,
@@ -168,32 +177,10 @@ EXERCISE = Exercise(
     checks=(
         Check("values", "adds up tokens and positions", values, points=2),
         Check("evaluation", "drops nothing in evaluation", evaluation),
-        Check("parameters", "has one parameter, tokens.weight", parameters),
+        parameters_check("has one parameter, tokens.weight", "InputEmbedding", (5, 3, 7)),
         Check("extremes", "drops all with a chance of 1, nothing with 0", extremes, points=2),
-        Check("shares", "drops the right share and enlarges the rest", shares, graded=True),
-        Check("default", "drops one in ten by default", default_share, graded=True),
+        Check("shares", "drops the right share and enlarges the rest", shares),
+        Check("default", "drops one in ten by default", default_share),
     ),
-    mistakes=(
-        Mistake(
-            "dropped before",
-            f"x = {_SUM}\n        {_LAST}",
-            "return self.positions(self.dropout(self.tokens(ids)))",
-            "Only the tokens are dropped: the positions are added after the dropout.",
-        ),
-        Mistake(
-            "chance lost",
-            "nn.Dropout(dropout)",
-            "nn.Dropout()",
-            "The chance is not handed on, so half of the numbers are always dropped: that is "
-            "PyTorch's default.",
-        ),
-        *dropout_mistakes("x"),
-    ),
-    hints=(
-        "In which order do ids, rows, positions and dropped numbers come?",
-        "A module that is an attribute of a module is trained, saved, and told the mode with it.",
-        "(batch, length) → tokens → (batch, length, d_model) → positions → the same → dropout.",
-        "Three attributes in `__init__`, the first named `tokens`; three calls in `forward`, each "
-        "taking what the one before returned.",
-    ),
+    mistakes=(*dropout_mistakes("x"),),
 )

@@ -4,10 +4,10 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import eps_mistakes, power_mistake
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.tensors import inputs_case
+from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
 # # Layer normalization
@@ -62,6 +62,35 @@ class LayerNormalization(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. How many means does a text of five positions have: one, five, or one for each column?
+# 2. `keepdim=True` keeps the last axis with size 1, so that (…, 1) meets (…, width).
+# 3. mean (…, 1) → distances (…, width) → mean of their squares (…, 1) → add eps → root.
+# 4. Two parameters of shape (width,). Divide the distances by the root, then scale and shift.
+#    Which correction does `var` make unless you say another?
+
+
+# %% [mistakes]
+# Of the Annotated Transformer and its copies, and of homework.
+# ## parentheses missing: Only the mean is divided, not x − mean: a division comes before a
+# subtraction. Parentheses are missing.
+# - (x - mean) / torch
+# + x - mean / torch
+# or
+# -         normal = (x - mean) / torch.sqrt(variance + self.eps)
+# -         return self.weight * normal + self.bias
+# +         return self.weight * x - mean / torch.sqrt(variance + self.eps) + self.bias
+# ## unbiased: The variance is divided by width − 1. PyTorch's `var` and `std` do so unless told.
+# - correction=0
+# + correction=1
+# ## unbiased and outside: The formula of a well-known tutorial: `std` of PyTorch plus eps. It
+# divides by width − 1 and has eps outside the root.
+# -         variance = x.var(dim=-1, keepdim=True, correction=0)
+# -         normal = (x - mean) / torch.sqrt(variance + self.eps)
+# +         variance = x.var(dim=-1, keepdim=True)
+# +         normal = (x - mean) / (torch.sqrt(variance) + self.eps)
+
+
 # %% [course]
 def case(random, shape, spread=10.0, center=0.0, eps=None, words="", tolerance=1e-4):
     """Draw x, weight and bias; eps hardly matters unless the spread is small."""
@@ -113,11 +142,6 @@ def far(random):
     yield case(random, (2, 3, 5), 10.0, 1e8, words=words)
 
 
-def inputs_kept(random):
-    """The input after the call."""
-    yield inputs_case(case(random, (2, 3, 5)))
-
-
 def draw_picture(names):
     """Draw two rows before and after."""
     random = np.random.default_rng(2)
@@ -130,10 +154,7 @@ def draw_picture(names):
     return draw_lines("two rows before and after", ("column", "number"), range(12), curves)
 
 
-_VARIANCE = "x.var(dim=-1, keepdim=True, correction=0)"
 _ROOT = "torch.sqrt(variance + self.eps)"
-_SCALED = "self.weight * normal + self.bias"
-_TAIL = f"normal = (x - mean) / {_ROOT}\n        return {_SCALED}"
 
 EXERCISE = Exercise(
     "Layer normalization",
@@ -143,43 +164,14 @@ EXERCISE = Exercise(
         Check("values", "normalizes, scales and shifts each row", values, points=3),
         Check("parameters", "begins with a weight of 1 and a bias of 0", fresh),
         Check("axes", "takes any number of axes", axes),
-        Check("eps", "has eps inside the root, and takes another", epsilon, points=2, graded=True),
-        Check("no variance", "gives the bias for rows of equal numbers", no_variance, graded=True),
-        Check("far", "is exact for rows far from 0", far, graded=True),
-        Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
+        Check("eps", "has eps inside the root, and takes another", epsilon, points=2),
+        Check("no variance", "gives the bias for rows of equal numbers", no_variance),
+        Check("far", "is exact for rows far from 0", far),
+        inputs_check(values),
     ),
-    mistakes=(  # of the Annotated Transformer and its copies, and of homework
-        Mistake(
-            "parentheses missing",
-            "(x - mean) / torch",
-            "x - mean / torch",
-            "Only the mean is divided, not x − mean: a division comes before a subtraction. "
-            "Parentheses are missing.",
-            also=((_TAIL, f"return self.weight * x - mean / {_ROOT} + self.bias"),),
-        ),
+    mistakes=(
         *eps_mistakes("variance", "self.eps"),
-        power_mistake(f"/ {_ROOT}", "(variance + self.eps)"),
-        Mistake(
-            "unbiased",
-            "correction=0",
-            "correction=1",
-            "The variance is divided by width − 1. PyTorch's `var` and `std` do so unless told.",
-        ),
-        Mistake(
-            "unbiased and outside",
-            f"{_VARIANCE}\n        normal = (x - mean) / {_ROOT}",
-            "x.var(dim=-1, keepdim=True)\n"
-            "        normal = (x - mean) / (torch.sqrt(variance) + self.eps)",
-            "The formula of a well-known tutorial: `std` of PyTorch plus eps. It divides by "
-            "width − 1 and has eps outside the root.",
-        ),
-    ),
-    hints=(
-        "How many means does a text of five positions have: one, five, or one for each column?",
-        "`keepdim=True` keeps the last axis with size 1, so that (…, 1) meets (…, width).",
-        "mean (…, 1) → distances (…, width) → mean of their squares (…, 1) → add eps → root.",
-        "Two parameters of shape (width,). Divide the distances by the root, then scale and shift. "
-        "Which correction does `var` make unless you say another?",
+        *power_mistake(f"/ {_ROOT}", "(variance + self.eps)"),
     ),
     banned=("LayerNorm", "layer_norm", "native_layer_norm", "RMSNorm", "GroupNorm", "group_norm"),
     picture=draw_picture,

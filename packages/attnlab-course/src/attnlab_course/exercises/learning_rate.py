@@ -1,7 +1,7 @@
 """The learning rate of each step: up in a line, down along half a cosine."""
 
 # %% [course]
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_lines
 
 # %% [markdown]
@@ -43,6 +43,38 @@ def learning_rate(step, peak, warmup, steps, share=0.1):
     height = (1 + math.cos(math.pi * progress)) / 2
     return peak * (share + (1 - share) * height)
     # <<< solution
+
+
+# %% [hints]
+# 1. At which two steps of the descent do you know the rate exactly?
+# 2. Write the descent's progress as a number that is 0 at its first step and 1 at its last.
+# 3. cos goes from 1 to −1 over half a period, π. Shift and shrink it to go from 1 to 0, then
+#    stretch that to go from peak to share · peak.
+# 4. If step < warmup: a share (step + 1) of warmup. Else progress, kept at most 1, then the
+#    height of the cosine. How many stages lie between the first step of the descent and the
+#    last?
+
+
+# %% [mistakes]
+# ## parentheses missing: A division comes before a sum: `1 + cos / 2` is not the mean of 1 and the
+# cosine. Parentheses are missing.
+# - height = (1 + math.cos(math.pi * progress)) / 2
+# + height = 1 + math.cos(math.pi * progress) / 2
+# or
+# - return peak * (share + (1 - share) * height)
+# + return peak * share + (1 - share) * height
+# or
+# - progress = min((step - warmup) / max(steps - 1 - warmup, 1), 1.0)
+# + progress = min(step - warmup / max(steps - 1 - warmup, 1), 1.0)
+# ## climbs a step too long: The climb goes on for one step too many, and overshoots the peak.
+# - if step < warmup:
+# + if step <= warmup and warmup:
+# ## decays to zero: The rate falls to 0. It should end at a share of the peak.
+# - return peak * (share + (1 - share) * height)
+# + return peak * height
+# ## divides by zero: With a single step of descent it divides by zero.
+# - max(steps - 1 - warmup, 1)
+# + (steps - 1 - warmup)
 
 
 # %% [course]
@@ -125,9 +157,6 @@ def draw_picture(names):
     return draw_lines(title, axes, steps, {"rate": rates}, from_zero=True)
 
 
-_PROGRESS = "progress = min((step - warmup) / max(steps - 1 - warmup, 1), 1.0)"
-_RATE = "return peak * (share + (1 - share) * height)"
-
 EXERCISE = Exercise(
     "A learning rate that warms up and cools down",
     level=2,
@@ -136,51 +165,11 @@ EXERCISE = Exercise(
         Check("climb", "climbs in equal stages", climbing, points=2),
         Check("descent", "falls along half a cosine", descending, points=2),
         Check("turn", "begins the descent at the peak", turning),
-        Check("end", "ends at the share of the peak", ending, graded=True),
-        Check("after", "stays low after the last step", after, graded=True),
-        Check("share", "takes other shares", shares, graded=True),
-        Check("no warm-up", "works without warm-up", without_climb, graded=True),
-        Check("one step", "works with a descent of a single step", one_left, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "parentheses missing",
-            "height = (1 + math.cos(math.pi * progress)) / 2",
-            "height = 1 + math.cos(math.pi * progress) / 2",
-            "A division comes before a sum: `1 + cos / 2` is not the mean of 1 and the cosine. "
-            "Parentheses are missing.",
-            also=(
-                (_RATE, "return peak * share + (1 - share) * height"),
-                (_PROGRESS, _PROGRESS.replace("(step - warmup) /", "step - warmup /")),
-            ),
-        ),
-        Mistake(
-            "climbs a step too long",
-            "if step < warmup:",
-            "if step <= warmup and warmup:",
-            "The climb goes on for one step too many, and overshoots the peak.",
-        ),
-        Mistake(
-            "decays to zero",
-            _RATE,
-            "return peak * height",
-            "The rate falls to 0. It should end at a share of the peak.",
-        ),
-        Mistake(
-            "divides by zero",
-            "max(steps - 1 - warmup, 1)",
-            "(steps - 1 - warmup)",
-            "With a single step of descent it divides by zero.",
-        ),
-    ),
-    hints=(
-        "At which two steps of the descent do you know the rate exactly?",
-        "Write the descent's progress as a number that is 0 at its first step and 1 at its last.",
-        "cos goes from 1 to −1 over half a period, π. Shift and shrink it to go from 1 to 0, then "
-        "stretch that to go from peak to share · peak.",
-        "If step < warmup: a share (step + 1) of warmup. Else progress, kept at most 1, then the "
-        "height of the cosine. How many stages lie between the first step of the descent and the "
-        "last?",
+        Check("end", "ends at the share of the peak", ending),
+        Check("after", "stays low after the last step", after),
+        Check("share", "takes other shares", shares),
+        Check("no warm-up", "works without warm-up", without_climb),
+        Check("one step", "works with a descent of a single step", one_left),
     ),
     picture=draw_picture,
 )

@@ -8,8 +8,8 @@ import numpy as np
 import torch as T
 
 from attnlab_course.compare import difference
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
-from attnlab_course.material.tensors import built, draw_state, shape_failure
+from attnlab_course.exercise import Case, Check, Exercise, Failure
+from attnlab_course.material.tensors import built, draw_state, parameters_check, shape_failure
 
 # %% [markdown]
 # # A mini transformer
@@ -123,6 +123,46 @@ class MiniTransformer(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. Which positions of a batch are real text, and how do you see it in the ids alone?
+# 2. One mask serves twice: each block needs it, and the mean needs it again.
+# 3. For the mean, bring the mask to the shape (batch, length, 1): then it can blank out rows of
+#    (batch, length, width), and its sum over the length counts the real tokens.
+# 4. Embed; for each block replace x by what the block makes of x and the mask, and keep the
+#    weights in a list; normalize; sum of the real rows divided by their number; the linear
+#    layer.
+
+
+# %% [mistakes]
+# ## PAD averaged in: The mean is over all positions, so PAD is averaged in and the verdict depends
+# on how long the batch happens to be.
+# - mean = (x * real).sum(dim=1) / real.sum(dim=1)
+# + mean = x.mean(dim=1)
+# ## divided by the length: The sum leaves PAD out, but it is divided by the whole length and not by
+# the number of real tokens.
+# - mean = (x * real).sum(dim=1) / real.sum(dim=1)
+# + mean = (x * real).sum(dim=1) / x.shape[1]
+# ## mask ignored: The blocks do not get the mask, so real tokens look at PAD.
+# - block(x, mask)
+# + block(x)
+# ## inverted mask: The mask is handed to the blocks the wrong way round: True means that a token
+# may be attended to.
+# - block(x, mask)
+# + block(x, ~mask)
+# ## one block shared: All layers are one and the same block: a list times a number repeats the
+# object and makes no new ones.
+# - nn.ModuleList(Block(width, heads, hidden, dropout) for _ in range(layers))
+# + nn.ModuleList([Block(width, heads, hidden, dropout)] * layers)
+# ## plain list: The blocks are in a plain list, where the model does not find their parameters:
+# they are neither loaded nor learned.
+# - nn.ModuleList(Block(width, heads, hidden, dropout) for _ in range(layers))
+# + [Block(width, heads, hidden, dropout) for _ in range(layers)]
+# ## softmax at the end: These are probabilities. Logits are what `output` gives, without a softmax;
+# the loss takes the softmax itself.
+# - self.output(mean), all_weights
+# + torch.softmax(self.output(mean), dim=-1), all_weights
+
+
 # %% [course]
 def case(random, texts, heads=2, size=3, layers=1, wanted="logits", pad=0, dropout=0.1, **more):
     """Ask for texts, each a list of ids; PAD fills the shorter ones and follows the longest."""
@@ -200,15 +240,6 @@ def extremes(random):
     yield case(random, draw_texts(random, 3), dropout=1.0, training=True, words=words)
 
 
-def parameters(random):
-    """The names and shapes of all parameters of two layers."""
-    build = ((11, 6, 2, 2, 5, 3), {"longest": 13})
-    yield Case("MiniTransformer", build=build, answer="parameters")
-
-
-_BLOCKS = "Block(width, heads, hidden, dropout) for _ in range(layers)"
-_MEAN = "mean = (x * real).sum(dim=1) / real.sum(dim=1)"
-
 EXERCISE = Exercise(
     "A mini transformer",
     level=4,
@@ -219,66 +250,9 @@ EXERCISE = Exercise(
         Check("padding in the mean", "averages over real tokens only", padded_mean, points=2),
         Check("padding in attention", "lets no token look at PAD", padded_attention, points=2),
         Check("layers", "has different blocks, and returns the weights of all", many_layers),
-        Check("parameters", "has its parts under the names above", parameters),
-        Check("dropout", "passes `dropout` on, and drops nothing else", extremes, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "PAD averaged in",
-            _MEAN,
-            "mean = x.mean(dim=1)",
-            "The mean is over all positions, so PAD is averaged in and the verdict depends on how "
-            "long the batch happens to be.",
+        parameters_check(
+            "has its parts under the names above", "MiniTransformer", (11, 6, 2, 2, 5, 3, 13)
         ),
-        Mistake(
-            "divided by the length",
-            _MEAN,
-            "mean = (x * real).sum(dim=1) / x.shape[1]",
-            "The sum leaves PAD out, but it is divided by the whole length and not by the number "
-            "of real tokens.",
-        ),
-        Mistake(
-            "mask ignored",
-            "block(x, mask)",
-            "block(x)",
-            "The blocks do not get the mask, so real tokens look at PAD.",
-        ),
-        Mistake(
-            "inverted mask",
-            "block(x, mask)",
-            "block(x, ~mask)",
-            "The mask is handed to the blocks the wrong way round: True means that a token may be "
-            "attended to.",
-        ),
-        Mistake(
-            "one block shared",
-            f"nn.ModuleList({_BLOCKS})",
-            "nn.ModuleList([Block(width, heads, hidden, dropout)] * layers)",
-            "All layers are one and the same block: a list times a number repeats the object and "
-            "makes no new ones.",
-        ),
-        Mistake(
-            "plain list",
-            f"nn.ModuleList({_BLOCKS})",
-            f"[{_BLOCKS}]",
-            "The blocks are in a plain list, where the model does not find their parameters: they "
-            "are neither loaded nor learned.",
-        ),
-        Mistake(
-            "softmax at the end",
-            "self.output(mean), all_weights",
-            "torch.softmax(self.output(mean), dim=-1), all_weights",
-            "These are probabilities. Logits are what `output` gives, without a softmax; the loss "
-            "takes the softmax itself.",
-        ),
-    ),
-    hints=(
-        "Which positions of a batch are real text, and how do you see it in the ids alone?",
-        "One mask serves twice: each block needs it, and the mean needs it again.",
-        "For the mean, bring the mask to the shape (batch, length, 1): then it can blank out rows "
-        "of (batch, length, width), and its sum over the length counts the real tokens.",
-        "Embed; for each block replace x by what the block makes of x and the mask, and keep the "
-        "weights in a list; normalize; sum of the real rows divided by their number; the linear "
-        "layer.",
+        Check("dropout", "passes `dropout` on, and drops nothing else", extremes),
     ),
 )

@@ -4,7 +4,7 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import (
     axis_mistake,
     heads_mistakes,
@@ -12,7 +12,7 @@ from attnlab_course.material.attention_mistakes import (
     power_mistake,
     root_mistakes,
 )
-from attnlab_course.material.tensors import draw_state, mask_check
+from attnlab_course.material.tensors import draw_state, mask_check, parameters_check
 
 # %% [markdown]
 # # Several heads
@@ -91,6 +91,29 @@ class MultiHead(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. Two heads, width 6: which columns of a query belong to the second head, for every position?
+# 2. All heads can be computed at once if the head is an axis of its own, in front of the length.
+#    Which order of axes do you have after a view, and which do you need?
+# 3. (batch, length, width) → (batch, length, heads, size) → (batch, heads, length, size); scores
+#    (batch, heads, length, length); and the same way back, transpose first.
+# 4. A mask (batch, length, length) needs an axis for the heads: (batch, 1, length, length). Then
+#    attention as you have written it, and the layer `output` over the merged heads.
+
+
+# %% [mistakes]
+# Of homework, and of common copies of multi-head attention.
+# ## batch and heads mixed: Batch and heads change places where the heads are put together, so texts
+# are mixed. The heads' axis must change places with the length.
+# - (weights @ value).transpose(1, 2).reshape(batch, length, width)
+# + (weights @ value).transpose(0, 1).reshape(batch, length, width)
+# or
+# + (weights @ value).permute(2, 0, 1, 3).reshape(batch, length, width)
+# ## softmax over heads: The softmax runs over the heads, so they compete. The keys must.
+# - torch.softmax(scores, dim=-1)
+# + torch.softmax(scores, dim=1)
+
+
 # %% [course]
 def case(random, batch, length, width, heads, mask=None, has_keys=True, words=""):
     """Draw parameters and inputs; without keys, all scores are exactly 0."""
@@ -105,12 +128,6 @@ def case(random, batch, length, width, heads, mask=None, has_keys=True, words=""
         state=state,
         words=words,
     )
-
-
-def parameters(random):
-    """Names and shapes of the parameters."""
-    for width, heads in ((4, 2), (6, 3)):
-        yield Case("MultiHead", build=((width, heads), {}), answer="parameters")
 
 
 def values(random):
@@ -182,7 +199,6 @@ def draw_picture(names):
 
 _MERGE = "(weights @ value).transpose(1, 2).reshape(batch, length, width)"
 _ROOT = "/ math.sqrt(size)"
-_RETURN = "return self.output(mixed), weights"
 _MAKE = "mask = mask if mask.ndim == 2 else mask[:, None]"
 _MASKED = f"""        if mask is not None:
             {_MAKE}
@@ -200,22 +216,14 @@ EXERCISE = Exercise(
     needs=("attention", "causal_mask"),
     checks=(
         Check("values", "gives the right output and weights", values, points=3),
-        Check("parameters", "has the four layers by their names", parameters),
+        parameters_check("has the four layers by their names", "MultiHead", (4, 2), (6, 3)),
         mask_check("mask", "keeps masked keys out of every head", masked, points=2),
-        Check("mask per batch", "takes a mask for each of the batch", mask_per_batch, graded=True),
-        mask_check("dead rows", "gives 0 where a query sees no key", dead_rows, graded=True),
-        Check("edges", "works with one head, narrow heads, one position", edges, graded=True),
-        Check("division", "refuses heads that do not divide the width", not_divisible, graded=True),
+        Check("mask per batch", "takes a mask for each of the batch", mask_per_batch),
+        mask_check("dead rows", "gives 0 where a query sees no key", dead_rows),
+        Check("edges", "works with one head, narrow heads, one position", edges),
+        Check("division", "refuses heads that do not divide the width", not_divisible),
     ),
-    mistakes=(  # of homework, and of common copies of multi-head attention
-        Mistake(
-            "batch and heads mixed",
-            _MERGE,
-            "(weights @ value).transpose(0, 1).reshape(batch, length, width)",
-            "Batch and heads change places where the heads are put together, so texts are mixed. "
-            "The heads' axis must change places with the length.",
-            also=("(weights @ value).permute(2, 0, 1, 3).reshape(batch, length, width)",),
-        ),
+    mistakes=(
         *heads_mistakes(
             (
                 "vectors.view(batch, length, self.heads, size).transpose(1, 2)",
@@ -225,25 +233,9 @@ EXERCISE = Exercise(
             (_ROOT, "/ math.sqrt(width)"),
         ),
         *root_mistakes(_ROOT, "size", "length")[2:],
-        power_mistake(_ROOT, "size"),
+        *power_mistake(_ROOT, "size"),
         *mask_mistakes(_MASKED, guard="mask is not None", make=_MAKE),
-        axis_mistake("torch.softmax(scores, dim=-1)"),
-        Mistake(
-            "softmax over heads",
-            "torch.softmax(scores, dim=-1)",
-            "torch.softmax(scores, dim=1)",
-            "The softmax runs over the heads, so they compete. The keys must.",
-        ),
-    ),
-    hints=(
-        "Two heads, width 6: which columns of a query belong to the second head, for every "
-        "position?",
-        "All heads can be computed at once if the head is an axis of its own, in front of the "
-        "length. Which order of axes do you have after a view, and which do you need?",
-        "(batch, length, width) → (batch, length, heads, size) → (batch, heads, length, size); "
-        "scores (batch, heads, length, length); and the same way back, transpose first.",
-        "A mask (batch, length, length) needs an axis for the heads: (batch, 1, length, length). "
-        "Then attention as you have written it, and the layer `output` over the merged heads.",
+        *axis_mistake("torch.softmax(scores, dim=-1)"),
     ),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
     picture=draw_picture,

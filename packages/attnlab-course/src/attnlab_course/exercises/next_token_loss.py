@@ -4,7 +4,7 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import gradients_case
 
@@ -70,6 +70,40 @@ def loss_floor(num_letters, num_free, row_length):
     # <<< solution
 
 
+# %% [hints]
+# 1. The logits at position 0 have read one token. Which token are they about?
+# 2. Cut both: all logits but the last position, all tokens but the first. Now they face each
+#    other.
+# 3. −log softmax(z)[i] = log Σ exp(z) − z[i], and the sum can be taken without overflow if the
+#    maximum of z is taken out first. `gather` picks one number from each row.
+# 4. Make a boolean of the tokens that count, sum the losses there, divide by how many there are,
+#    or by 1 if there are none. For the floor: how many of the random letters are predicted at
+#    all, and what does each cost at best?
+
+
+# %% [mistakes]
+# ## not shifted: Each position is compared with its own token, which the model has already read.
+# -     log_shares = torch.log_softmax(logits[:, :-1], dim=-1)
+# -     targets = tokens[:, 1:]
+# +     log_shares = torch.log_softmax(logits, dim=-1)
+# +     targets = tokens
+# ## padding in the divisor: Padding adds no loss, but it still counts in what the sum is divided
+# by.
+# - return losses[counts].sum() / max(int(counts.sum()), 1)
+# + return (losses * counts).sum() / counts.numel()
+# ## padding 0 taken for none: A padding id of 0 is taken for no padding at all: 0 is false in an
+# `if`.
+# - if padding is not None:
+# + if padding:
+# ## division by zero: Where every next token is padding, it divides by zero and the loss is NaN.
+# - return losses[counts].sum() / max(int(counts.sum()), 1)
+# + return losses[counts].mean()
+# ## log of a softmax: The logarithm is taken of a softmax that has become 0, so the loss is
+# infinite. Take the logarithm of the sum of exponentials instead.
+# - torch.log_softmax(logits[:, :-1], dim=-1)
+# + torch.log(torch.softmax(logits[:, :-1], dim=-1))
+
+
 # %% [course]
 def case(random, batch, length, vocabulary, padding=None, scale=1.0, tokens=None, **more):
     """Draw logits and tokens, and compute the loss."""
@@ -131,10 +165,6 @@ def draw_picture(names):
     return draw_lines("The lowest loss of a sorter", axes, lengths, curves)
 
 
-_LOG = "torch.log_softmax(logits[:, :-1], dim=-1)"
-_SHARES = "torch.softmax(logits[:, :-1], dim=-1)"
-_MEAN = "return losses[counts].sum() / max(int(counts.sum()), 1)"
-
 EXERCISE = Exercise(
     "The loss of the next token",
     level=2,
@@ -144,53 +174,8 @@ EXERCISE = Exercise(
         Check("values", "gives the right loss", values, points=4),
         Check("padding", "leaves padding out", padded, points=2),
         Check("floor", "knows the lowest loss", floors, points=2),
-        Check(
-            "only padding", "gives 0 where no token counts", only_padding, graded=True, side=True
-        ),
-        Check("gradients", "has the right gradient", gradients, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "not shifted",
-            f"{_LOG}\n    targets = tokens[:, 1:]",
-            "torch.log_softmax(logits, dim=-1)\n    targets = tokens",
-            "Each position is compared with its own token, which the model has already read.",
-        ),
-        Mistake(
-            "padding in the divisor",
-            _MEAN,
-            "return (losses * counts).sum() / counts.numel()",
-            "Padding adds no loss, but it still counts in what the sum is divided by.",
-        ),
-        Mistake(
-            "padding 0 taken for none",
-            "if padding is not None:",
-            "if padding:",
-            "A padding id of 0 is taken for no padding at all: 0 is false in an `if`.",
-        ),
-        Mistake(
-            "division by zero",
-            _MEAN,
-            "return losses[counts].mean()",
-            "Where every next token is padding, it divides by zero and the loss is NaN.",
-        ),
-        Mistake(
-            "log of a softmax",
-            _LOG,
-            f"torch.log({_SHARES})",
-            "The logarithm is taken of a softmax that has become 0, so the loss is infinite. Take "
-            "the logarithm of the sum of exponentials instead.",
-        ),
-    ),
-    hints=(
-        "The logits at position 0 have read one token. Which token are they about?",
-        "Cut both: all logits but the last position, all tokens but the first. Now they face each "
-        "other.",
-        "−log softmax(z)[i] = log Σ exp(z) − z[i], and the sum can be taken without overflow if "
-        "the maximum of z is taken out first. `gather` picks one number from each row.",
-        "Make a boolean of the tokens that count, sum the losses there, divide by how many there "
-        "are, or by 1 if there are none. For the floor: how many of the random letters are "
-        "predicted at all, and what does each cost at best?",
+        Check("only padding", "gives 0 where no token counts", only_padding, side=True),
+        Check("gradients", "has the right gradient", gradients),
     ),
     banned=("cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss"),
     picture=draw_picture,

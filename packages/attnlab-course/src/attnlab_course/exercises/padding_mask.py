@@ -3,8 +3,8 @@
 # %% [course]
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.tensors import inputs_case
+from attnlab_course.exercise import Case, Check, Exercise
+from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
 # # The padding mask
@@ -52,6 +52,38 @@ def joined_mask(lengths, longest=None):
     causal = torch.ones(size, size, dtype=torch.bool).tril()
     return causal & real[:, None, :]
     # <<< solution
+
+
+# %% [hints]
+# 1. A text has three tokens and is in a row of five columns. Which column numbers are tokens?
+# 2. A column is a token where its number is smaller than the text's length. How do shapes
+#    (columns,) and (batch, 1) meet in a comparison?
+# 3. padding (batch, keys) → (batch, 1, keys); causal (queries, keys); joined (batch, queries,
+#    keys). Which logical operation joins two conditions that must both hold?
+# 4. Compare torch.arange(longest) with the lengths as a column. In the joined mask the new axis
+#    stands for the queries, so that all of them get the same keys.
+
+
+# %% [mistakes]
+# ## one too many: One column of padding counts as text. Positions begin at 0: a text of length n
+# ends at n − 1.
+# - torch.arange(longest) < lengths[:, None]
+# + torch.arange(longest) <= lengths[:, None]
+# ## inverted mask: The mask is the wrong way round: True is at the padding, and here True means may
+# attend.
+# - torch.arange(longest) < lengths[:, None]
+# + torch.arange(longest) >= lengths[:, None]
+# ## numbers in place of truths: The mask holds the numbers 0 and 1; it should hold the booleans
+# True and False.
+# - return torch.arange(longest) < lengths[:, None]
+# + return (torch.arange(longest) < lengths[:, None]).long()
+# ## either is enough: A key is allowed if it is no padding or not in the future. Both must hold.
+# - causal & real[:, None, :]
+# + causal | real[:, None, :]
+# ## queries masked: Queries that are padding are masked, so they have nothing to attend to. It is
+# the keys that should be masked, for every query.
+# - causal & real[:, None, :]
+# + causal & real[:, :, None]
 
 
 # %% [course]
@@ -104,12 +136,6 @@ def cut(random):
         yield case(call, lengths, 3, words="with a text that is longer")
 
 
-def inputs_kept(random):
-    """The lengths after the call."""
-    for call in ("padding_mask", "joined_mask"):
-        yield inputs_case(Case(call, (T.tensor([5, 2, int(random.integers(3, 7))]), 4)))
-
-
 def draw_picture(names):
     """Draw where the queries of a text of four tokens may look in six columns."""
     from attnlab.draw.attention import draw_head
@@ -118,9 +144,6 @@ def draw_picture(names):
     tokens = ["the", "plot", "is", "thin", "[PAD]", "[PAD]"]
     return draw_head(mask / mask.sum(dim=-1, keepdim=True), tokens=tokens)
 
-
-_REAL = "torch.arange(longest) < lengths[:, None]"
-_JOINED = "causal & real[:, None, :]"
 
 EXERCISE = Exercise(
     "The padding mask",
@@ -131,53 +154,9 @@ EXERCISE = Exercise(
         Check("keys", "tells tokens from padding", keys, points=2),
         Check("joined", "joins padding and future", both, points=2),
         Check("columns", "makes the requested number of columns", columns),
-        Check("no text", "takes a text of length 0", empty, graded=True),
-        Check("cut text", "takes a text longer than the columns", cut, graded=True),
-        Check("lengths", "leaves the lengths as they are", inputs_kept, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "one too many",
-            _REAL,
-            "torch.arange(longest) <= lengths[:, None]",
-            "One column of padding counts as text. Positions begin at 0: a text of length n ends "
-            "at n − 1.",
-        ),
-        Mistake(
-            "inverted mask",
-            _REAL,
-            "torch.arange(longest) >= lengths[:, None]",
-            "The mask is the wrong way round: True is at the padding, and here True means may "
-            "attend.",
-        ),
-        Mistake(
-            "numbers in place of truths",
-            "return " + _REAL,
-            "return (torch.arange(longest) < lengths[:, None]).long()",
-            "The mask holds the numbers 0 and 1; it should hold the booleans True and False.",
-        ),
-        Mistake(
-            "either is enough",
-            _JOINED,
-            "causal | real[:, None, :]",
-            "A key is allowed if it is no padding or not in the future. Both must hold.",
-        ),
-        Mistake(
-            "queries masked",
-            _JOINED,
-            "causal & real[:, :, None]",
-            "Queries that are padding are masked, so they have nothing to attend to. It is the "
-            "keys that should be masked, for every query.",
-        ),
-    ),
-    hints=(
-        "A text has three tokens and is in a row of five columns. Which column numbers are tokens?",
-        "A column is a token where its number is smaller than the text's length. How do shapes "
-        "(columns,) and (batch, 1) meet in a comparison?",
-        "padding (batch, keys) → (batch, 1, keys); causal (queries, keys); joined (batch, "
-        "queries, keys). Which logical operation joins two conditions that must both hold?",
-        "Compare torch.arange(longest) with the lengths as a column. In the joined mask the new "
-        "axis stands for the queries, so that all of them get the same keys.",
+        Check("no text", "takes a text of length 0", empty),
+        Check("cut text", "takes a text longer than the columns", cut),
+        inputs_check(cut, "lengths"),
     ),
     picture=draw_picture,
 )

@@ -68,6 +68,15 @@ cost = 4
 # <<< solution
 
 
+# %% [hints]
+# 1. Which questions are about differences between scores, and which about counts?
+# 2. A softmax sees differences only: equal scores give even weights, whatever their size. How
+#    far apart are ten scores of the standard deviation you found?
+# 3. An output row is a weighted mean of rows of the values, so the output is a product of two
+#    matrices. A layer from width to width has width² + width parameters.
+# 4. For the entropy put equal weights into −Σ w ln w. For queries without keys write out exp(s −
+#    max) / Σ exp(s − max) with the number that stands there.
+
 # %% [course]
 SLOPES, FILLS = ("smaller", "same", "larger"), ("zero", "even", "nan")
 
@@ -114,13 +123,4 @@ EXERCISE = prediction(
     level=2,
     minutes=25,
     needs=("attention", "causal_mask", "multi_head"),
-    hints=(
-        "Which questions are about differences between scores, and which about counts?",
-        "A softmax sees differences only: equal scores give even weights, whatever their size. "
-        "How far apart are ten scores of the standard deviation you found?",
-        "An output row is a weighted mean of rows of the values, so the output is a product of "
-        "two matrices. A layer from width to width has width² + width parameters.",
-        "For the entropy put equal weights into −Σ w ln w. For queries without keys write out "
-        "exp(s − max) / Σ exp(s − max) with the number that stands there.",
-    ),
 )

@@ -61,6 +61,14 @@ wider = "flatter"
 # wider = None
 # <<< solution
 
+# %% [hints]
+# 1. For each question: is it about scores, about weights, or about values?
+# 2. Write out the scores of A B C for the first question before you reach for softmax; then the
+#    second needs one number changed.
+# 3. With m right keys at a score g and w wrong ones at 0, a right key weighs e^g / (m e^g + w).
+#    Most of the number questions are this line.
+# 4. For questions of order, take A B and B A and compare what each of the two letters sees.
+
 # %% [course]
 NEAR = 0.005
 LONGER = ("ten times as large", "a little larger", "the same")
@@ -126,13 +134,5 @@ EXERCISE = prediction(
     level=2,
     minutes=20,
     needs=("identity", "copy_first"),
-    hints=(
-        "For each question: is it about scores, about weights, or about values?",
-        "Write out the scores of A B C for the first question before you reach for softmax; then "
-        "the second needs one number changed.",
-        "With m right keys at a score g and w wrong ones at 0, a right key weighs "
-        "e^g / (m e^g + w). Most of the number questions are this line.",
-        "For questions of order, take A B and B A and compare what each of the two letters sees.",
-    ),
     picture=draw_picture,
 )

@@ -52,6 +52,12 @@ weights = 40
 # <<< solution
 
 
+# %% [hints]
+# 1. Which of these questions is about order, and which about what belongs together?
+# 2. 2 to 4: follow one token through key and value, and ask where its place would come in. 5:
+#    write down both ways in which two keys can have two values, and look at the sets.
+# 3. 7: what can a model that saw the same fact a thousand times do without reading it?
+
 # %% [course]
 SAME, DIGITS = ("the same", "different"), ("exactly equal", "equal up to rounding")
 CHANCE = ("always", "by chance")
@@ -93,10 +99,4 @@ EXERCISE = prediction(
     level=3,
     minutes=15,
     needs=("cross_attention", "scramble_test"),
-    hints=(
-        "Which of these questions is about order, and which about what belongs together?",
-        "2 to 4: follow one token through key and value, and ask where its place would come in. "
-        "5: write down both ways in which two keys can have two values, and look at the sets.",
-        "7: what can a model that saw the same fact a thousand times do without reading it?",
-    ),
 )

@@ -54,6 +54,12 @@ unknown_words = "the same"
 # <<< solution
 
 
+# %% [hints]
+# 1. Which of the questions can be answered by counting, without any model?
+# 2. 1: when is a text missing in training altogether? 3 and 4: write the softmax down. 5: a
+#    linear layer from a to b has a·b weights and b biases.
+# 3. 6 to 8: ask of each step (ids, embedding, attention, mean) whether its input differs.
+
 # %% [course]
 SAME, SEEN = ("the same", "different"), ("almost all", "about a fifth", "almost none")
 
@@ -98,10 +104,4 @@ EXERCISE = prediction(
     level=2,
     minutes=15,
     needs=("mini_transformer", "batches"),
-    hints=(
-        "Which of the questions can be answered by counting, without any model?",
-        "1: when is a text missing in training altogether? 3 and 4: write the softmax down. 5: a "
-        "linear layer from a to b has a·b weights and b biases.",
-        "6 to 8: ask of each step (ids, embedding, attention, mean) whether its input differs.",
-    ),
 )

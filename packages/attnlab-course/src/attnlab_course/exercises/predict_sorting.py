@@ -55,6 +55,14 @@ midway_rate = 0.55
 # <<< solution
 
 
+# %% [hints]
+# 1. Which of the row's seven tokens does the model predict, and which of those are random?
+# 2. A softmax of equal scores is even; of scores that lie far apart it is one-hot.
+# 3. The loss of a uniform draw of n is log n at best. Entropies add, and the mean divides by the
+#    number of predictions.
+# 4. Take the rank-1 product with rows 0, b and 2b: are (1, 1, 1), exp(b) and exp(2b) multiples
+#    of one another, or sums of each other?
+
 # %% [course]
 NEAR = 0.006  # so that two decimals are enough
 
@@ -96,12 +104,4 @@ EXERCISE = prediction(
     level=3,
     minutes=20,
     needs=("factorized_projection", "next_token_loss", "learning_rate"),
-    hints=(
-        "Which of the row's seven tokens does the model predict, and which of those are random?",
-        "A softmax of equal scores is even; of scores that lie far apart it is one-hot.",
-        "The loss of a uniform draw of n is log n at best. Entropies add, and the mean divides by "
-        "the number of predictions.",
-        "Take the rank-1 product with rows 0, b and 2b: are (1, 1, 1), exp(b) and exp(2b) "
-        "multiples of one another, or sums of each other?",
-    ),
 )

@@ -1,7 +1,7 @@
 """A puzzle: the sharpest pattern is not the head that matters."""
 
 # %% [course]
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_maps
 from attnlab_course.material.predictions import Question
 from attnlab_course.material.tensors import inputs_case
@@ -160,6 +160,33 @@ matters = "h3"
 # <<< solution
 
 
+# %% [hints]
+# 1. If you may change one head's output and look at the result, what must you keep the same?
+# 2. `result` takes outputs in place of a head's own: what do you give it for zero, and of which
+#    shape?
+# 3. For the mean, collect the outputs of all inputs first: (inputs, length, stream). Which axes
+#    must go so that one vector (stream,) is left?
+# 4. Print both effects of all four heads in one table. A large first and a tiny second number
+#    are a constant; two tiny ones a decoy.
+
+
+# %% [mistakes]
+# ## one input: `effect` looks at the first input only; a head may act on others.
+# - for x in inputs:
+# + for x in inputs[:1]:
+# ## stream compared: `effect` compares what is written into the stream, not what is read from it: a
+# decoy writes much that is never read.
+# - change = result(heads, readout, x, {name: zero}) - result(heads, readout, x)
+# + change = head_output(heads[name], x)
+# ## mean of each input: `mean_effect` takes a mean for each input; it should be one vector for all.
+# - for text in inputs:
+# + for text in inputs:
+# +         mean = np.broadcast_to(head_output(heads[name], text).mean(axis=0), outputs[0].shape)
+# ## the decoy: In `matters`: h2 has the sharpest pattern, but is what it writes ever read?
+# - matters = "h3"
+# + matters = "h2"
+
+
 # %% [course]
 def model(random, names, length, width, stream, numbers):
     """Draw a model of any size."""
@@ -239,13 +266,12 @@ EXERCISE = Exercise(
         Check("effect", "measures what taking a head out changes", drawn("effect"), points=2),
         Check("mean effect", "measures what its mean changes", drawn("mean_effect"), points=2),
         Check("sharpest", "knows the sharpest pattern", question("sharpest", sharpest, {})),
-        Check("unread", "finds no effect where nothing is read", unread, graded=True),
-        Check("always the same", "measures a head that never changes", constants, graded=True),
+        Check("unread", "finds no effect where nothing is read", unread),
+        Check("always the same", "measures a head that never changes", constants),
         Check(
             "constant",
             "knows the head that always says the same",
             question("constant", constant, {}),
-            graded=True,
         ),
         Check(
             "matters",
@@ -254,45 +280,7 @@ EXERCISE = Exercise(
             2,
             True,
         ),
-        Check("inputs", "leaves what it is given as it is", inputs_kept, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "one input",
-            "for x in inputs:",
-            "for x in inputs[:1]:",
-            "`effect` looks at the first input only; a head may act on others.",
-        ),
-        Mistake(
-            "stream compared",
-            "change = result(heads, readout, x, {name: zero}) - result(heads, readout, x)",
-            "change = head_output(heads[name], x)",
-            "`effect` compares what is written into the stream, not what is read from it: a decoy "
-            "writes much that is never read.",
-        ),
-        Mistake(
-            "mean of each input",
-            "for text in inputs:",
-            "for text in inputs:\n"
-            "        mean = np.broadcast_to(head_output(heads[name], text).mean(axis=0), "
-            "outputs[0].shape)",
-            "`mean_effect` takes a mean for each input; it should be one vector for all.",
-        ),
-        Mistake(
-            "the decoy",
-            'matters = "h3"',
-            'matters = "h2"',
-            "In `matters`: h2 has the sharpest pattern, but is what it writes ever read?",
-        ),
-    ),
-    hints=(
-        "If you may change one head's output and look at the result, what must you keep the same?",
-        "`result` takes outputs in place of a head's own: what do you give it for zero, and of "
-        "which shape?",
-        "For the mean, collect the outputs of all inputs first: (inputs, length, stream). Which "
-        "axes must go so that one vector (stream,) is left?",
-        "Print both effects of all four heads in one table. A large first and a tiny second number "
-        "are a constant; two tiny ones a decoy.",
+        Check("inputs", "leaves what it is given as it is", inputs_kept),
     ),
     picture=draw_picture,
 )

@@ -3,7 +3,7 @@
 # %% [course]
 import itertools
 
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Failure
 
 # %% [markdown]
 # # Puzzle: the program in the head
@@ -77,6 +77,32 @@ def every(texts):
     return "\n".join(answers)
 
 
+# %% [hints]
+# 1. Which of two texts that differ in one letter get different outputs, and at which place?
+# 2. Does a letter's number depend on what stands behind it? Does it depend on the name of the
+#    letter, or only on which letters are equal? Answer these two before you guess.
+# 3. Collect the texts of four letters whose last number is −1. What do the last letter and an
+#    equal one have in common, and which distance never counts?
+# 4. Print Qm Kmᵀ and look at the block of places: which keys does a place refuse to see?
+
+# %% [mistakes]
+# ## opposite signs: The signs are exchanged.
+# - numbers.append(-1 if letter in earlier else 1)
+# + numbers.append(1 if letter in earlier else -1)
+# ## any earlier one: You say −1 where an equal letter stands anywhere before it. Try AA.
+# - earlier = text[: max(place - 1, 0)]
+# + earlier = text[:place]
+# ## directly before: You say −1 where the same letter stands directly before it. Try AA.
+# - earlier = text[: max(place - 1, 0)]
+# + earlier = text[max(place - 1, 0) : place]
+# ## two before: You compare a letter with the one two places before it, and that fits all texts of
+# three letters. Try ABCA.
+# - earlier = text[: max(place - 1, 0)]
+# + earlier = text[max(place - 2, 0) : max(place - 1, 0)]
+# ## exactly one: You say −1 where exactly one earlier letter is equal. Try AABA.
+# - numbers.append(-1 if letter in earlier else 1)
+# + numbers.append(-1 if earlier.count(letter) == 1 else 1)
+
 # %% [course]
 RULED = ["".join(text) for n in range(1, 6) for text in itertools.product("ABC", repeat=n)]
 """The texts that the head can read; its numbers were made for the solution's rule."""
@@ -143,9 +169,6 @@ def draw_picture(names):
     return figure
 
 
-_EARLIER = "earlier = text[: max(place - 1, 0)]"
-_NUMBER = "numbers.append(-1 if letter in earlier else 1)"
-
 EXERCISE = Exercise(
     "Puzzle: the program in the head",
     level=4,
@@ -155,51 +178,10 @@ EXERCISE = Exercise(
     checks=(
         Check("short", "is right on all texts of up to 3 letters", of_length(1, 2, 3), points=2),
         Check("four", "is right on all texts of 4 letters", of_length(4), points=2),
-        Check("five", "is right on all texts of 5 letters", of_length(5), points=2, graded=True),
-        Check("longer", "follows the rule on longer texts", longer, graded=True),
-        Check("other letters", "takes any capital letter", other_letters, graded=True),
-        Check("nothing", "gives an empty list for an empty text", nothing, graded=True, side=True),
-    ),
-    mistakes=(
-        Mistake(
-            "opposite signs",
-            _NUMBER,
-            "numbers.append(1 if letter in earlier else -1)",
-            "The signs are exchanged.",
-        ),
-        Mistake(
-            "any earlier one",
-            _EARLIER,
-            "earlier = text[:place]",
-            "You say −1 where an equal letter stands anywhere before it. Try AA.",
-        ),
-        Mistake(
-            "directly before",
-            _EARLIER,
-            "earlier = text[max(place - 1, 0) : place]",
-            "You say −1 where the same letter stands directly before it. Try AA.",
-        ),
-        Mistake(
-            "two before",
-            _EARLIER,
-            "earlier = text[max(place - 2, 0) : max(place - 1, 0)]",
-            "You compare a letter with the one two places before it, and that fits all texts of "
-            "three letters. Try ABCA.",
-        ),
-        Mistake(
-            "exactly one",
-            _NUMBER,
-            "numbers.append(-1 if earlier.count(letter) == 1 else 1)",
-            "You say −1 where exactly one earlier letter is equal. Try AABA.",
-        ),
-    ),
-    hints=(
-        "Which of two texts that differ in one letter get different outputs, and at which place?",
-        "Does a letter's number depend on what stands behind it? Does it depend on the name of the "
-        "letter, or only on which letters are equal? Answer these two before you guess.",
-        "Collect the texts of four letters whose last number is −1. What do the last letter and an "
-        "equal one have in common, and which distance never counts?",
-        "Print Qm Kmᵀ and look at the block of places: which keys does a place refuse to see?",
+        Check("five", "is right on all texts of 5 letters", of_length(5), points=2),
+        Check("longer", "follows the rule on longer texts", longer),
+        Check("other letters", "takes any capital letter", other_letters),
+        Check("nothing", "gives an empty list for an empty text", nothing, side=True),
     ),
     picture=draw_picture,
 )

@@ -101,6 +101,15 @@ weight = 0.499
 # weight = None
 # <<< solution
 
+# %% [hints]
+# 1. What did `same_head` say about reading Km and Qm one by one?
+# 2. Make the table of scores of each head: which rows and columns of it hold something, those of
+#    letters or those of places?
+# 3. Subtract from each row what all letters share; a number that every key gets is not seen by
+#    softmax.
+# 4. For `blind` the weights are not enough: where does the head look, and what do the rows of Vm
+#    say there?
+
 # %% [course]
 JOBS = {
     "h0": "looks at the next place",
@@ -146,14 +155,5 @@ EXERCISE = prediction(
     level=3,
     minutes=30,
     needs=("numpy_transformer", "same_head"),
-    hints=(
-        "What did `same_head` say about reading Km and Qm one by one?",
-        "Make the table of scores of each head: which rows and columns of it hold something, those "
-        "of letters or those of places?",
-        "Subtract from each row what all letters share; a number that every key gets is not seen "
-        "by softmax.",
-        "For `blind` the weights are not enough: where does the head look, and what do the rows of "
-        "Vm say there?",
-    ),
     picture=draw_picture,
 )

@@ -48,6 +48,12 @@ maps showed the same rows in another order: each token looks at a set.
 # <<< solution
 
 
+# %% [hints]
+# 1. Which of your predictions was wrong, and what did you learn when you saw it?
+# 2. Think of one query with ten scores, and tell what happens to it step by step.
+# 3. Two sentences for each of the four points are enough. Numbers convince more than adjectives
+#    do.
+
 # %% [course]
 EXERCISE = Exercise(
     "In your own words: attention",
@@ -62,11 +68,5 @@ EXERCISE = Exercise(
         "fails beside lower scores, or where every key is masked.",
         "Heads: one softmax gives one mean for each query; several keep several relations apart.",
         "A surprise or a mistake of one's own, with what convinced: a run, a picture, a number.",
-    ),
-    hints=(
-        "Which of your predictions was wrong, and what did you learn when you saw it?",
-        "Think of one query with ten scores, and tell what happens to it step by step.",
-        "Two sentences for each of the four points are enough. Numbers convince more than "
-        "adjectives do.",
     ),
 )

@@ -23,6 +23,14 @@ from attnlab_course.exercise import Exercise
 answer = """
 """
 
+# %% [hints]
+# 1. If you multiply Km by 2 and divide Qm by 2, which of the eight panels look different, and
+#    which could a reader of the outputs ever notice?
+# 2. Put an input to both heads on which two ideas would differ: look at where the weight goes,
+#    not at the matrices.
+# 3. For the last question, write down how much weight the wrong keys get together, as a function
+#    of their number.
+
 # %% [course]
 EXERCISE = Exercise(
     "In your own words: designed and learned",
@@ -30,14 +38,6 @@ EXERCISE = Exercise(
     minutes=40,
     kind="text",
     needs=("identity", "copy_first", "same_head"),
-    hints=(
-        "If you multiply Km by 2 and divide Qm by 2, which of the eight panels look different, "
-        "and which could a reader of the outputs ever notice?",
-        "Put an input to both heads on which two ideas would differ: look at where the weight "
-        "goes, not at the matrices.",
-        "For the last question, write down how much weight the wrong keys get together, as a "
-        "function of their number.",
-    ),
     rubric=(
         "Says that Km, Qm, K and Q cannot be compared one by one, that Qm Kmᵀ, the attention and "
         "the outputs can, and why: another basis between keys and queries cancels.",

@@ -47,6 +47,12 @@ the baseline were as often right as the model.
 # """
 # <<< solution
 
+# %% [hints]
+# 1. Which of your figures would change most if another text, or another seed, were taken?
+# 2. A map shows where a head looked. What would you have to change in the model to learn whether
+#    it mattered?
+# 3. A claim is worth more with the measurement that could have refuted it beside it.
+
 # %% [course]
 EXERCISE = Exercise(
     "What does the model know?",
@@ -54,12 +60,6 @@ EXERCISE = Exercise(
     minutes=40,
     kind="text",
     needs=("train", "predict_sentiment", "scramble_test"),
-    hints=(
-        "Which of your figures would change most if another text, or another seed, were taken?",
-        "A map shows where a head looked. What would you have to change in the model to learn "
-        "whether it mattered?",
-        "A claim is worth more with the measurement that could have refuted it beside it.",
-    ),
     rubric=(
         "Two figures or more, of own runs, each with the data that it was measured on.",
         "The split is described, and what a leak would have done to the figures.",

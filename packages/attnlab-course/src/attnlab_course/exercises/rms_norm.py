@@ -4,9 +4,9 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import eps_mistakes, power_mistake
-from attnlab_course.material.tensors import inputs_case
+from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
 # # RMS norm
@@ -45,6 +45,27 @@ def normalize_rms(x, weight, eps=1e-6):
     normal = wide / torch.sqrt(square + eps)
     return (weight * normal).to(x.dtype)
     # <<< solution
+
+
+# %% [hints]
+# 1. What is the root mean square of the row 3, 4, 0, 0? And what is left when each number is
+#    divided by it?
+# 2. A mean over the last axis with `keepdim=True` meets every column again.
+# 3. x → float32 if it is narrower → mean of squares (…, 1) → add eps → root → divide → scale.
+# 4. Keep the dtype of x aside, compute in a wide one, and bring the scaled rows back at the end.
+
+
+# %% [mistakes]
+# ## mean taken away: The mean is subtracted first. That is layer normalization.
+# -     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+# +     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+# +     wide = wide - wide.mean(dim=-1, keepdim=True)
+# ## weight plus one: 1 is added to the weight, as Gemma does. Here the weight is the scale itself.
+# - weight * normal
+# + (1 + weight) * normal
+# ## overflow: In half precision the squares overflow, and large rows become 0. Square in float32.
+# - x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+# + x
 
 
 # %% [course]
@@ -96,11 +117,6 @@ def half(random):
     yield case(random, (2, 3, 5), 100.0, 900.0, **more)
 
 
-def inputs_kept(random):
-    """The inputs after the call."""
-    yield inputs_case(case(random, (2, 3, 5)))
-
-
 EXERCISE = Exercise(
     "RMS norm",
     level=2,
@@ -110,40 +126,14 @@ EXERCISE = Exercise(
         Check("values", "normalizes and scales each row", values, points=3),
         Check("axes", "takes any number of axes", axes),
         Check("single", "keeps single precision", single),
-        Check("eps", "has eps inside the root, and takes another", epsilon, graded=True),
-        Check("zeros", "gives zeros for rows of zeros", zeros, graded=True, side=True),
-        Check("half", "does not overflow in half precision", half, points=2, graded=True),
-        Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
+        Check("eps", "has eps inside the root, and takes another", epsilon),
+        Check("zeros", "gives zeros for rows of zeros", zeros, side=True),
+        Check("half", "does not overflow in half precision", half, points=2),
+        inputs_check(values),
     ),
     mistakes=(
         *eps_mistakes("square", "eps"),
-        power_mistake("/ torch.sqrt(square + eps)", "(square + eps)"),
-        Mistake(
-            "mean taken away",
-            "else x\n",
-            "else x\n    wide = wide - wide.mean(dim=-1, keepdim=True)\n",
-            "The mean is subtracted first. That is layer normalization.",
-        ),
-        Mistake(
-            "weight plus one",
-            "weight * normal",
-            "(1 + weight) * normal",
-            "1 is added to the weight, as Gemma does. Here the weight is the scale itself.",
-        ),
-        Mistake(
-            "overflow",
-            "x.float() if x.dtype in (torch.float16, torch.bfloat16) else x",
-            "x",
-            "In half precision the squares overflow, and large rows become 0. Square in float32.",
-        ),
-    ),
-    hints=(
-        "What is the root mean square of the row 3, 4, 0, 0? And what is left when each number is "
-        "divided by it?",
-        "A mean over the last axis with `keepdim=True` meets every column again.",
-        "x → float32 if it is narrower → mean of squares (…, 1) → add eps → root → divide → scale.",
-        "Keep the dtype of x aside, compute in a wide one, and bring the scaled rows back at the "
-        "end.",
+        *power_mistake("/ torch.sqrt(square + eps)", "(square + eps)"),
     ),
     banned=("RMSNorm", "rms_norm", "LayerNorm", "layer_norm"),
 )

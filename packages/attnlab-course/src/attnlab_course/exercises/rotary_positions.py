@@ -4,9 +4,9 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_maps
-from attnlab_course.material.tensors import inputs_case
+from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
 # # Rotary positions
@@ -51,6 +51,42 @@ def rotate(x, offset=0, base=10000.0):
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
     # <<< solution
 
+
+# %% [hints]
+# 1. Which column is the partner of column 0 if width is 8? And of column 3?
+# 2. One angle for each position and each pair: a table of shape (length, width / 2).
+# 3. positions (length, 1) · speeds (width / 2,) → angles; x → two halves (…, length, width / 2);
+#    then the formula of a turn, and both halves side by side again.
+# 4. Axes in front need no care: sine and cosine have the shape (length, width / 2) and
+#    broadcast. Compute them in a wide dtype, then bring them to that of x.
+
+# %% [mistakes]
+# ## parentheses missing: A power comes before a product and a division: only the −2 is the
+# exponent. Parentheses are missing.
+# - position[:, None] * base ** (-2 * pair / width)
+# + position[:, None] * (base**-2 * pair / width)
+# or
+# + position[:, None] / (base ** (2 * pair) / width)
+# ## neighbors: Neighboring columns are paired. That is rotary too, but here the halves are paired.
+# -     a, b = x[..., :half], x[..., half:]
+# -     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+# +     a, b = x[..., 0::2], x[..., 1::2]
+# +     return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
+# ## backward: The pairs are turned the other way round: which of the two sines is subtracted?
+# - torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+# + torch.cat([a * cos + b * sin, b * cos - a * sin], dim=-1)
+# ## half exponent: The exponent is i / width where it should be 2i / width: all pairs turn too
+# fast.
+# - -2 * pair
+# + -pair
+# ## offset ignored: `offset` is not used, so what is generated next always is at position 0.
+# - torch.arange(offset, offset + length, dtype=torch.float64)
+# + torch.arange(length, dtype=torch.float64)
+# ## narrow angles: Angles are computed in the dtype of x. Far from the start half precision has no
+# such numbers: compute in float32 and bring sine and cosine back.
+# - cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+# + angle = position.to(x.dtype)[:, None] * (base ** (-2 * pair / width)).to(x.dtype)
+# +     cos, sin = angle.cos(), angle.sin()
 
 # %% [course]
 NEAR = 1e-4  # what single precision leaves of an angle
@@ -103,11 +139,6 @@ def half(random):
     yield case(random, (2, 5, 6), np.float16, settings, tolerance=1e-2, words=words)
 
 
-def inputs_kept(random):
-    """The input after the call."""
-    yield inputs_case(case(random, (2, 3, 4)))
-
-
 def draw_picture(names):
     """Draw the products of one row at 24 positions."""
     row = np.random.default_rng(6).normal(size=16)
@@ -116,9 +147,6 @@ def draw_picture(names):
     maps = {"products of one row with itself": turned @ turned.T}
     return draw_maps(maps, ("position", "position"), (4.6, 4.2), (-1.0, 1.0), (places, places))
 
-
-_PARTS = "a, b = x[..., :half], x[..., half:]"
-_JOIN = "torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)"
 
 EXERCISE = Exercise(
     "Rotary positions",
@@ -130,61 +158,10 @@ EXERCISE = Exercise(
         Check("first", "leaves position 0 as it is", first, side=True),
         Check("axes", "takes any axes in front", fronts),
         Check("offset", "begins at another position", offsets),
-        Check("base", "takes another base", bases, graded=True),
-        Check("single", "keeps single precision", single, graded=True),
-        Check("half", "has exact angles in half precision", half, points=2, graded=True),
-        Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "parentheses missing",
-            "position[:, None] * base ** (-2 * pair / width)",
-            "position[:, None] * (base**-2 * pair / width)",
-            "A power comes before a product and a division: only the −2 is the exponent. "
-            "Parentheses are missing.",
-            also=("position[:, None] / (base ** (2 * pair) / width)",),
-        ),
-        Mistake(
-            "neighbors",
-            f"{_PARTS}\n    return {_JOIN}",
-            "a, b = x[..., 0::2], x[..., 1::2]\n"
-            "    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)",
-            "Neighboring columns are paired. That is rotary too, but here the halves are paired.",
-        ),
-        Mistake(
-            "backward",
-            _JOIN,
-            "torch.cat([a * cos + b * sin, b * cos - a * sin], dim=-1)",
-            "The pairs are turned the other way round: which of the two sines is subtracted?",
-        ),
-        Mistake(
-            "half exponent",
-            "-2 * pair",
-            "-pair",
-            "The exponent is i / width where it should be 2i / width: all pairs turn too fast.",
-        ),
-        Mistake(
-            "offset ignored",
-            "torch.arange(offset, offset + length, dtype=torch.float64)",
-            "torch.arange(length, dtype=torch.float64)",
-            "`offset` is not used, so what is generated next always is at position 0.",
-        ),
-        Mistake(
-            "narrow angles",
-            "cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)",
-            "angle = position.to(x.dtype)[:, None] * (base ** (-2 * pair / width)).to(x.dtype)\n"
-            "    cos, sin = angle.cos(), angle.sin()",
-            "Angles are computed in the dtype of x. Far from the start half precision has no such "
-            "numbers: compute in float32 and bring sine and cosine back.",
-        ),
-    ),
-    hints=(
-        "Which column is the partner of column 0 if width is 8? And of column 3?",
-        "One angle for each position and each pair: a table of shape (length, width / 2).",
-        "positions (length, 1) · speeds (width / 2,) → angles; x → two halves (…, length, width / "
-        "2); then the formula of a turn, and both halves side by side again.",
-        "Axes in front need no care: sine and cosine have the shape (length, width / 2) and "
-        "broadcast. Compute them in a wide dtype, then bring them to that of x.",
+        Check("base", "takes another base", bases),
+        Check("single", "keeps single precision", single),
+        Check("half", "has exact angles in half precision", half, points=2),
+        inputs_check(values),
     ),
     picture=draw_picture,
 )

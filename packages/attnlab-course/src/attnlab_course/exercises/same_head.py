@@ -1,9 +1,9 @@
 """What of a head's matrices can be known from outside, and when two heads are the same."""
 
 # %% [course]
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Failure
 from attnlab_course.material.pictures import draw_maps
-from attnlab_course.material.tensors import inputs_case
+from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
 # # The same head in other numbers
@@ -65,6 +65,45 @@ def same_head(one, other):
     same_values = one[2].shape == other[2].shape and np.abs(one[2] - other[2]).max() <= closeness
     return bool(same_values and np.abs(here - there).max() <= closeness)
     # <<< solution
+
+
+# %% [hints]
+# 1. In the formula of attention, where do Km and Qm still appear on their own once x is one-hot?
+# 2. Q Kᵀ is a product of two matrices with an inner axis of qk_dim. What may you put between
+#    them, and cancel again, without changing the product?
+# 3. With R between: (Qm X)(Km R)ᵀ = Qm X Rᵀ Kmᵀ. It must be Qm Kmᵀ again, so what must X Rᵀ be?
+# 4. Two heads are the same if their centered tables agree and their values agree. A number added
+#    to a whole row of scores cancels in the softmax.
+
+
+# %% [mistakes]
+# ## no scaling: The scores are not divided by √qk_dim; two heads of different widths then cannot be
+# compared.
+# - Qm @ Km.T / np.sqrt(Km.shape[1])
+# + Qm @ Km.T
+# ## not centered: The mean of each row is still in the table, and softmax does not see it.
+# - return scores - scores.mean(axis=1, keepdims=True)
+# + return scores
+# ## same change for both: Queries and keys are changed alike, which changes the scores unless R is
+# a rotation.
+# - return Km @ R, Qm @ np.linalg.inv(R).T
+# + return Km @ R, Qm @ R
+# ## inverse not transposed: The inverse of R is not transposed: write out (Qm X)(Km R)ᵀ and see
+# what cancels R.
+# - Qm @ np.linalg.inv(R).T
+# + Qm @ np.linalg.inv(R)
+# ## matrices compared: Km is compared with Km and Qm with Qm. Only what they make together can be
+# known.
+# - return bool(same_values and np.abs(here - there).max() <= closeness)
+# + return bool(
+# +         one[0].shape == other[0].shape
+# +         and same_values
+# +         and np.abs(one[0] - other[0]).max() <= closeness
+# +         and np.abs(one[1] - other[1]).max() <= closeness
+# +     )
+# ## values forgotten: Heads that attend alike but have other values count as the same.
+# - return bool(same_values and np.abs(here - there).max() <= closeness)
+# + return bool(np.abs(here - there).max() <= closeness)
 
 
 # %% [course]
@@ -173,12 +212,6 @@ def small_differences(random):
     yield decision((Km, Qm, Vm), other, False, "where a key differs by two thousandths")
 
 
-def inputs_kept(random):
-    """The matrices after a change."""
-    Km, Qm, _ = draw(random, 3, 2, 1)
-    yield inputs_case(Case("change", (Km, Qm, np.array([[2.0, 1.0], [0.0, 1.0]]))))
-
-
 def draw_picture(names):
     """Draw Qm of two heads that are the same."""
     random = np.random.default_rng(4)
@@ -187,8 +220,6 @@ def draw_picture(names):
     maps = {"Qm, yours": one[1], "Qm, your neighbor's": other[1]}
     return draw_maps(maps, ("token", "channel"), (5.4, 2.8), (-2, 2))
 
-
-_DECIDED = "return bool(same_values and np.abs(here - there).max() <= closeness)"
 
 EXERCISE = Exercise(
     "The same head in other numbers",
@@ -200,65 +231,11 @@ EXERCISE = Exercise(
         Check("change", "finds the queries that go with the changed keys", changes, points=2),
         Check("equal heads", "knows a head again in other numbers", equals, side=True),
         Check("other heads", "tells different heads apart", others, side=True),
-        Check("values", "compares the values too", other_values, graded=True, side=True),
-        Check("unseen", "overlooks what softmax does not see", unseen, graded=True, side=True),
-        Check("widths", "compares heads of different qk_dim", widths, graded=True),
-        Check(
-            "small differences", "sees small differences", small_differences, graded=True, side=True
-        ),
-        Check("inputs", "leaves what it is given as it is", inputs_kept, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "no scaling",
-            "Qm @ Km.T / np.sqrt(Km.shape[1])",
-            "Qm @ Km.T",
-            "The scores are not divided by √qk_dim; two heads of different widths then cannot be "
-            "compared.",
-        ),
-        Mistake(
-            "not centered",
-            "return scores - scores.mean(axis=1, keepdims=True)",
-            "return scores",
-            "The mean of each row is still in the table, and softmax does not see it.",
-        ),
-        Mistake(
-            "same change for both",
-            "return Km @ R, Qm @ np.linalg.inv(R).T",
-            "return Km @ R, Qm @ R",
-            "Queries and keys are changed alike, which changes the scores unless R is a rotation.",
-        ),
-        Mistake(
-            "inverse not transposed",
-            "Qm @ np.linalg.inv(R).T",
-            "Qm @ np.linalg.inv(R)",
-            "The inverse of R is not transposed: write out (Qm X)(Km R)ᵀ and see what cancels R.",
-        ),
-        Mistake(
-            "matrices compared",
-            _DECIDED,
-            "return bool(\n        one[0].shape == other[0].shape\n"
-            "        and same_values\n"
-            "        and np.abs(one[0] - other[0]).max() <= closeness\n"
-            "        and np.abs(one[1] - other[1]).max() <= closeness\n    )",
-            "Km is compared with Km and Qm with Qm. Only what they make together can be known.",
-        ),
-        Mistake(
-            "values forgotten",
-            _DECIDED,
-            "return bool(np.abs(here - there).max() <= closeness)",
-            "Heads that attend alike but have other values count as the same.",
-        ),
-    ),
-    hints=(
-        "In the formula of attention, where do Km and Qm still appear on their own once x is "
-        "one-hot?",
-        "Q Kᵀ is a product of two matrices with an inner axis of qk_dim. What may you put between "
-        "them, and cancel again, without changing the product?",
-        "With R between: (Qm X)(Km R)ᵀ = Qm X Rᵀ Kmᵀ. It must be Qm Kmᵀ again, so what must X Rᵀ "
-        "be?",
-        "Two heads are the same if their centered tables agree and their values agree. A number "
-        "added to a whole row of scores cancels in the softmax.",
+        Check("values", "compares the values too", other_values, side=True),
+        Check("unseen", "overlooks what softmax does not see", unseen, side=True),
+        Check("widths", "compares heads of different qk_dim", widths),
+        Check("small differences", "sees small differences", small_differences, side=True),
+        inputs_check(changes),
     ),
     picture=draw_picture,
 )

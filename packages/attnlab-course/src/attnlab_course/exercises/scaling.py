@@ -4,10 +4,10 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import root_mistakes
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.tensors import inputs_case
+from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
 # # Why divide by √width?
@@ -91,6 +91,27 @@ def scaling(draws):
     # <<< solution
 
 
+# %% [hints]
+# 1. How many products does one score sum? And how does the spread of a sum of independent
+#    numbers grow with how many they are?
+# 2. Work row by row: first one number for each row of weights (its largest, its entropy), then
+#    the mean of these numbers.
+# 3. weights (draws, queries, keys) → largest or entropy along the last axis (draws, queries) →
+#    mean, a single number. torch.xlogy or a torch.where keeps 0 · ln 0 at 0.
+# 4. In `scaling`, begin with an empty list for each name, go through the pairs, and append what
+#    `measure` gives under its name. The width is the last size of a query.
+
+
+# %% [mistakes]
+# ## entropy in bits: The entropy is in bits: the logarithm is that of base 2. Nats take the natural
+# one.
+# - -torch.xlogy(weights, weights).sum(dim=-1)
+# + -torch.xlogy(weights, weights).sum(dim=-1) / math.log(2)
+# ## 0 times ln 0: A weight of 0 gives NaN: its logarithm is −∞, and 0 times −∞ is no number.
+# - -torch.xlogy(weights, weights).sum(dim=-1)
+# + -(weights * weights.log()).sum(dim=-1)
+
+
 # %% [course]
 def draw(random, draws, queries, keys, width):
     """Draw normal queries and keys."""
@@ -128,11 +149,6 @@ def several(random):
         yield Case("scaling", (list(map(tensors, pairs)),))
 
 
-def inputs_kept(random):
-    """The inputs after the call."""
-    yield inputs_case(Case("measure", tensors(draw(random, 1, 2, 3, 5))))
-
-
 def draw_picture(names):
     """Draw the largest weight over the width, with and without scaling."""
     widths = [4, 16, 64, 256]
@@ -143,8 +159,6 @@ def draw_picture(names):
     return draw_lines("Largest weight among ten keys", axes, widths, curves, **scales)
 
 
-_XLOGY = "-torch.xlogy(weights, weights).sum(dim=-1)"
-
 EXERCISE = Exercise(
     "Why divide by √width?",
     level=2,
@@ -154,33 +168,11 @@ EXERCISE = Exercise(
         Check("entropy", "gives the entropy of each row", entropies),
         Check("measure", "measures one width", measures, points=3),
         Check("several widths", "measures several widths in order", several),
-        Check("zero weights", "takes a weight of 0 as no entropy", zeros, graded=True),
-        Check("inputs", "leaves its inputs as they are", inputs_kept, graded=True),
+        Check("zero weights", "takes a weight of 0 as no entropy", zeros),
+        inputs_check(measures),
     ),
     mistakes=(
         *root_mistakes("/ math.sqrt(query.shape[-1])", "query.shape[-1]", "query.shape[-2]"),
-        Mistake(
-            "entropy in bits",
-            _XLOGY,
-            "-torch.xlogy(weights, weights).sum(dim=-1) / math.log(2)",
-            "The entropy is in bits: the logarithm is that of base 2. Nats take the natural one.",
-        ),
-        Mistake(
-            "0 times ln 0",
-            _XLOGY,
-            "-(weights * weights.log()).sum(dim=-1)",
-            "A weight of 0 gives NaN: its logarithm is −∞, and 0 times −∞ is no number.",
-        ),
-    ),
-    hints=(
-        "How many products does one score sum? And how does the spread of a sum of independent "
-        "numbers grow with how many they are?",
-        "Work row by row: first one number for each row of weights (its largest, its entropy), "
-        "then the mean of these numbers.",
-        "weights (draws, queries, keys) → largest or entropy along the last axis (draws, queries) "
-        "→ mean, a single number. torch.xlogy or a torch.where keeps 0 · ln 0 at 0.",
-        "In `scaling`, begin with an empty list for each name, go through the pairs, and append "
-        "what `measure` gives under its name. The width is the last size of a query.",
     ),
     picture=draw_picture,
 )

@@ -4,9 +4,9 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Given, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Given
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.tensors import inputs_case
+from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
 # # The scramble test
@@ -103,6 +103,34 @@ def scramble_test(model, source, target):
     # <<< solution
 
 
+# %% [hints]
+# 1. How many orders do four tokens have, and does one of them show anything about the others?
+# 2. `itertools.permutations(range(n))` goes through all orders of n positions.
+# 3. Two lines of comparison for each order: lists with ==, logits with `torch.allclose`. Both
+#    with what the original gave, computed once before the loop.
+# 4. Count the real tokens; keep the original's output and logits; for each order make a new
+#    source with its real tokens in that order and PAD behind; compare and count.
+
+# %% [mistakes]
+# ## exactly equal: The logits are compared to the last digit. A sum in another order is rounded in
+# another way, so a right model fails by chance.
+# - torch.allclose(logits, first_logits, rtol=1e-6, atol=1e-6)
+# + torch.equal(logits, first_logits)
+# ## too tolerant: The tolerance is so large that real differences count as rounding.
+# - torch.allclose(logits, first_logits, rtol=1e-6, atol=1e-6)
+# + torch.allclose(logits, first_logits, rtol=0.01, atol=0.01)
+# ## outputs for logits: Only the likeliest tokens are compared where the logits should be: the
+# likeliest token can stay while all numbers change.
+# - torch.allclose(logits, first_logits, rtol=1e-6, atol=1e-6)
+# + torch.equal(logits.argmax(dim=-1), first_logits.argmax(dim=-1))
+# ## one order only: Only one other order is tried. A claim about every order needs every order.
+# - itertools.permutations(range(length))
+# + [list(range(length))[::-1]]
+# ## PAD scrambled too: PAD is scrambled like a token. It is no part of the text and stays at the
+# end.
+# - int((source != PAD).sum())
+# + len(source)
+
 # %% [course]
 VOCAB, WIDTH = 9, 11
 
@@ -184,11 +212,6 @@ def one_token(random):
     yield case(random, 1, words="with a single token")
 
 
-def inputs_kept(random):
-    """Source and target after the call."""
-    yield inputs_case(case(random, 2))
-
-
 def draw_picture(names):
     """Draw the differences of the logits in all orders, for both models."""
     random = np.random.default_rng(3)
@@ -200,9 +223,6 @@ def draw_picture(names):
     return draw_lines("The 24 orders of four tokens", axes, range(1, 25), curves, from_zero=True)
 
 
-_CLOSE = "torch.allclose(logits, first_logits, rtol=1e-6, atol=1e-6)"
-_SCRAMBLED = "scrambled = source.clone()\n        scrambled[:length] = source[list(order)]"
-
 EXERCISE = Exercise(
     "The scramble test",
     level=3,
@@ -212,51 +232,9 @@ EXERCISE = Exercise(
         Check("no positions", "finds no order that a set would notice", no_positions, points=2),
         Check("control", "finds the orders that positions tell apart", control, points=2),
         Check("faint positions", "sees small differences of the logits", faint_positions),
-        Check("padding", "leaves PAD at the end", padded, graded=True),
-        Check("one token", "works for a single token", one_token, graded=True),
-        Check("inputs", "leaves source and target as they are", inputs_kept, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "exactly equal",
-            _CLOSE,
-            "torch.equal(logits, first_logits)",
-            "The logits are compared to the last digit. A sum in another order is rounded in "
-            "another way, so a right model fails by chance.",
-        ),
-        Mistake(
-            "too tolerant",
-            _CLOSE,
-            "torch.allclose(logits, first_logits, rtol=0.01, atol=0.01)",
-            "The tolerance is so large that real differences count as rounding.",
-        ),
-        Mistake(
-            "outputs for logits",
-            _CLOSE,
-            "torch.equal(logits.argmax(dim=-1), first_logits.argmax(dim=-1))",
-            "Only the likeliest tokens are compared where the logits should be: the likeliest "
-            "token can stay while all numbers change.",
-        ),
-        Mistake(
-            "one order only",
-            "itertools.permutations(range(length))",
-            "[list(range(length))[::-1]]",
-            "Only one other order is tried. A claim about every order needs every order.",
-        ),
-        Mistake(
-            "PAD scrambled too",
-            "int((source != PAD).sum())",
-            "len(source)",
-            "PAD is scrambled like a token. It is no part of the text and stays at the end.",
-        ),
-    ),
-    hints=(
-        "How many orders do four tokens have, and does one of them show anything about the others?",
-        "`itertools.permutations(range(n))` goes through all orders of n positions.",
-        "Two lines of comparison for each order: lists with ==, logits with `torch.allclose`. Both "
-        "with what the original gave, computed once before the loop.",
-        "Count the real tokens; keep the original's output and logits; for each order make a new "
-        "source with its real tokens in that order and PAD behind; compare and count.",
+        Check("padding", "leaves PAD at the end", padded),
+        Check("one token", "works for a single token", one_token),
+        inputs_check(padded),
     ),
     picture=draw_picture,
 )

@@ -4,9 +4,9 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.tensors import inputs_case
+from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
 # # Sinusoidal positions
@@ -64,6 +64,43 @@ class SinusoidalPositions(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. How many different angles does one position have, if two columns share one?
+# 2. Column of positions (max_length, 1) against row of even columns (d_model / 2, rounded up):
+#    their quotient is the table of angles.
+# 3. Slices with a step fill every second column: `[:, 0::2]` and `[:, 1::2]`. With an odd width
+#    the second slice is one column narrower.
+# 4. Fill a table of zeros with the sines and the cosines, register it as a buffer, and in
+#    `forward` refuse what is too long, then add as many rows as x is long.
+
+# %% [mistakes]
+# Of homework, and of the usual code, which takes even widths alone.
+# ## parentheses missing: A power comes before a division: `10000 ** i / d` divides the power and
+# not the exponent. Parentheses are missing.
+# - 10000 ** (even / d_model)
+# + (10000.0**even / d_model)
+# or
+# + 10000.0**even / d_model
+# ## exchanged: Sine and cosine are exchanged: the even columns are sines.
+# -         table[:, 0::2] = torch.sin(angle)
+# -         table[:, 1::2] = torch.cos(angle[:, : d_model // 2])
+# +         table[:, 0::2] = torch.cos(angle)
+# +         table[:, 1::2] = torch.sin(angle[:, : d_model // 2])
+# ## side by side: All sines come first and all cosines after them. They must take turns.
+# -         table[:, 0::2] = torch.sin(angle)
+# -         table[:, 1::2] = torch.cos(angle[:, : d_model // 2])
+# +         table = torch.cat([torch.sin(angle), torch.cos(angle[:, : d_model // 2])], 1).float()
+# ## half exponent: The exponent is i / d_model where it should be 2i / d_model: the waves are too
+# quick.
+# - 10000 ** (even / d_model)
+# + 10000 ** (even / 2 / d_model)
+# ## odd width fails: With an odd width there is one cosine fewer than there are sines.
+# - torch.cos(angle[:, : d_model // 2])
+# + torch.cos(angle)
+# ## learned: The table is a parameter, so training changes it. It is fixed.
+# - self.register_buffer("table", table)
+# + self.table = nn.Parameter(table)
+
 # %% [course]
 NEAR = 1e-4  # what single precision leaves of an angle
 
@@ -115,11 +152,6 @@ def dtype_kept(random):
     yield case(random, (2, 3, 4), 5, np.float32, words=words)
 
 
-def inputs_kept(random):
-    """The input after the call."""
-    yield inputs_case(case(random, (2, 3, 4), 5))
-
-
 def draw_picture(names):
     """Draw the table of a narrow encoding."""
     rows = names["SinusoidalPositions"](48, 32).table
@@ -127,8 +159,6 @@ def draw_picture(names):
     axes = ("position", "added number")
     return draw_lines("quick waves and slow ones", axes, range(48), waves)
 
-
-_ANGLE = "10000 ** (even / d_model)"
 
 EXERCISE = Exercise(
     "Sinusoidal positions",
@@ -138,62 +168,10 @@ EXERCISE = Exercise(
         Check("values", "adds the right pattern", values, points=3),
         Check("table", "keeps its table as a buffer, and has no parameter", table),
         Check("full length", "takes a length up to the longest", full_length),
-        Check("odd widths", "takes widths that are odd", odd_widths, points=2, graded=True),
-        Check("too long", "raises a ValueError above the longest length", too_long, graded=True),
-        Check("dtype", "answers in the dtype of x", dtype_kept, graded=True),
-        Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
-    ),
-    mistakes=(  # of homework, and of the usual code, which takes even widths alone
-        Mistake(
-            "parentheses missing",
-            _ANGLE,
-            "(10000.0**even / d_model)",
-            "A power comes before a division: `10000 ** i / d` divides the power and not the "
-            "exponent. Parentheses are missing.",
-            also=("10000.0**even / d_model",),
-        ),
-        Mistake(
-            "exchanged",
-            "table[:, 0::2] = torch.sin(angle)\n"
-            "        table[:, 1::2] = torch.cos(angle[:, : d_model // 2])",
-            "table[:, 0::2] = torch.cos(angle)\n"
-            "        table[:, 1::2] = torch.sin(angle[:, : d_model // 2])",
-            "Sine and cosine are exchanged: the even columns are sines.",
-        ),
-        Mistake(
-            "side by side",
-            "table[:, 0::2] = torch.sin(angle)\n"
-            "        table[:, 1::2] = torch.cos(angle[:, : d_model // 2])",
-            "table = torch.cat([torch.sin(angle), torch.cos(angle[:, : d_model // 2])], 1).float()",
-            "All sines come first and all cosines after them. They must take turns.",
-        ),
-        Mistake(
-            "half exponent",
-            _ANGLE,
-            "10000 ** (even / 2 / d_model)",
-            "The exponent is i / d_model where it should be 2i / d_model: the waves are too quick.",
-        ),
-        Mistake(
-            "odd width fails",
-            "torch.cos(angle[:, : d_model // 2])",
-            "torch.cos(angle)",
-            "With an odd width there is one cosine fewer than there are sines.",
-        ),
-        Mistake(
-            "learned",
-            'self.register_buffer("table", table)',
-            "self.table = nn.Parameter(table)",
-            "The table is a parameter, so training changes it. It is fixed.",
-        ),
-    ),
-    hints=(
-        "How many different angles does one position have, if two columns share one?",
-        "Column of positions (max_length, 1) against row of even columns (d_model / 2, rounded "
-        "up): their quotient is the table of angles.",
-        "Slices with a step fill every second column: `[:, 0::2]` and `[:, 1::2]`. With an odd "
-        "width the second slice is one column narrower.",
-        "Fill a table of zeros with the sines and the cosines, register it as a buffer, and in "
-        "`forward` refuse what is too long, then add as many rows as x is long.",
+        Check("odd widths", "takes widths that are odd", odd_widths, points=2),
+        Check("too long", "raises a ValueError above the longest length", too_long),
+        Check("dtype", "answers in the dtype of x", dtype_kept),
+        inputs_check(values),
     ),
     picture=draw_picture,
 )

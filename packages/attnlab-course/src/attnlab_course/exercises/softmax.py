@@ -4,10 +4,9 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
-from attnlab_course.material.attention_mistakes import plus_one_mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.tensors import gradients_case, inputs_case
+from attnlab_course.material.tensors import gradients_case, inputs_check
 
 # %% [markdown]
 # # Softmax
@@ -50,6 +49,71 @@ def softmax(x, dim=-1):
     total = grown.sum(dim=dim, keepdim=True)
     return grown / total.masked_fill(total == 0, 1.0)
     # <<< solution
+
+
+# %% [hints]
+# 1. The exponential of 3000 is no number any more. What can be taken off all scores without
+#    changing their shares?
+# 2. Multiplying all exponentials by one factor changes no share, and subtracting from all scores
+#    is such a factor. Which number makes the largest exponential 1?
+# 3. Largest along `dim`, exponential of the difference, sum along `dim`, quotient. Keep the axis
+#    (keepdim) each time, so that shapes (…, n, …) and (…, 1, …) meet.
+# 4. Two guards for −∞: where the largest score is −∞ subtract 0 in its place, and where the sum
+#    is 0 divide by 1.
+
+
+# %% [mistakes]
+# ## one more in the sum: A 1 is added to the sum of the exponentials, so the weights sum to less
+# than 1.
+# - grown.sum(dim=dim, keepdim=True)
+# + (grown.sum(dim=dim, keepdim=True) + 1.0)
+# or
+# -     top = x.amax(dim=dim, keepdim=True)
+# -     top = top.masked_fill(top == -math.inf, 0.0)
+# -     grown = torch.exp(x - top)
+# -     total = grown.sum(dim=dim, keepdim=True)
+# +     grown = torch.exp(x)
+# +     total = grown.sum(dim=dim, keepdim=True) + 1.0
+# ## no exponential: The scores are divided by their sum, and not their exponentials, which are
+# positive.
+# -     top = x.amax(dim=dim, keepdim=True)
+# -     top = top.masked_fill(top == -math.inf, 0.0)
+# -     grown = torch.exp(x - top)
+# -     total = grown.sum(dim=dim, keepdim=True)
+# -     return grown / total.masked_fill(total == 0, 1.0)
+# +     return x / x.sum(dim=dim, keepdim=True)
+# ## always axis 1: The softmax always runs over axis 1, whatever `dim` is.
+# -     top = x.amax(dim=dim, keepdim=True)
+# +     dim = min(1, x.dim() - 1)
+# +     top = x.amax(dim=dim, keepdim=True)
+# or
+# +     dim = 1
+# +     top = x.amax(dim=dim, keepdim=True)
+# ## nothing subtracted: The exponentials are taken of the scores as they come. Of large scores they
+# are too large for a number, or all 0.
+# - x.amax(dim=dim, keepdim=True)
+# + torch.zeros(1)
+# or
+# -     top = x.amax(dim=dim, keepdim=True)
+# -     top = top.masked_fill(top == -math.inf, 0.0)
+# -     grown = torch.exp(x - top)
+# -     total = grown.sum(dim=dim, keepdim=True)
+# -     return grown / total.masked_fill(total == 0, 1.0)
+# +     return torch.exp(x) / torch.exp(x).sum(dim=dim, keepdim=True)
+# ## one largest for all: The largest score of the whole tensor is subtracted everywhere. In a row
+# that lies far below it all exponentials are 0: each row needs its own.
+# - x.amax(dim=dim, keepdim=True)
+# + x.max()
+# ## always the last axis: The sum runs over the last axis whatever `dim` says.
+# - grown.sum(dim=dim, keepdim=True)
+# + grown.sum(dim=-1, keepdim=True)
+# or
+# -     top = x.amax(dim=dim, keepdim=True)
+# +     dim = -1
+# +     top = x.amax(dim=dim, keepdim=True)
+# ## NaN where nothing is left: Where all scores are −∞ the answer is NaN: −∞ minus −∞ is no number.
+# - top.masked_fill(top == -math.inf, 0.0)
+# + top
 
 
 # %% [course]
@@ -108,11 +172,6 @@ def dtypes(random):
     yield case(random.normal(size=(2, 3)), dtype="float64", words="with float64")
 
 
-def inputs_kept(random):
-    """The input after the call."""
-    yield inputs_case(case(random.normal(size=(2, 3))))
-
-
 def draw_picture(names):
     """Draw the shares of four scores while their distances grow."""
     factors, scores = np.linspace(0, 5, 51), (0.0, 0.5, 0.8, 1.0)
@@ -121,16 +180,6 @@ def draw_picture(names):
     axes = ("all scores multiplied by", "share")
     return draw_lines("Shares of four scores", axes, factors, curves, from_zero=True)
 
-
-_TOP = "x.amax(dim=dim, keepdim=True)"
-_GUARD = "total.masked_fill(total == 0, 1.0)"
-_TOTAL = "grown.sum(dim=dim, keepdim=True)"
-_BODY = f"""    top = {_TOP}
-    top = top.masked_fill(top == -math.inf, 0.0)
-    grown = torch.exp(x - top)
-    total = {_TOTAL}
-"""
-_WHOLE = f"{_BODY}    return grown / {_GUARD}\n"
 
 EXERCISE = Exercise(
     "Softmax",
@@ -141,71 +190,10 @@ EXERCISE = Exercise(
         Check("axis", "sums to 1 along the requested axis", axes),
         Check("large scores", "stays finite with large scores", large),
         Check("minus infinity", "gives a score of −∞ no share", minus_infinity),
-        Check("nothing left", "gives 0 where all scores are −∞", dead, graded=True),
-        Check("gradients", "lets gradients through", gradients, graded=True),
-        Check("dtype", "keeps the dtype of its input", dtypes, graded=True),
-        Check("input", "leaves its input as it is", inputs_kept, graded=True),
-    ),
-    mistakes=(
-        plus_one_mistake(
-            _TOTAL,
-            f"({_TOTAL} + 1.0)",
-            (
-                _BODY,
-                "    grown = torch.exp(x)\n    total = grown.sum(dim=dim, keepdim=True) + 1.0\n",
-            ),
-        ),
-        Mistake(
-            "no exponential",
-            _WHOLE,
-            "    return x / x.sum(dim=dim, keepdim=True)\n",
-            "The scores are divided by their sum, and not their exponentials, which are positive.",
-        ),
-        Mistake(
-            "always axis 1",
-            f"    top = {_TOP}\n",
-            f"    dim = min(1, x.dim() - 1)\n    top = {_TOP}\n",
-            "The softmax always runs over axis 1, whatever `dim` is.",
-            also=(f"    dim = 1\n    top = {_TOP}\n",),
-        ),
-        Mistake(
-            "nothing subtracted",
-            _TOP,
-            "torch.zeros(1)",
-            "The exponentials are taken of the scores as they come. Of large scores they are too "
-            "large for a number, or all 0.",
-            also=((_WHOLE, "    return torch.exp(x) / torch.exp(x).sum(dim=dim, keepdim=True)\n"),),
-        ),
-        Mistake(
-            "one largest for all",
-            _TOP,
-            "x.max()",
-            "The largest score of the whole tensor is subtracted everywhere. In a row that lies "
-            "far below it all exponentials are 0: each row needs its own.",
-        ),
-        Mistake(
-            "always the last axis",
-            _TOTAL,
-            "grown.sum(dim=-1, keepdim=True)",
-            "The sum runs over the last axis whatever `dim` says.",
-            also=((f"    top = {_TOP}\n", f"    dim = -1\n    top = {_TOP}\n"),),
-        ),
-        Mistake(
-            "NaN where nothing is left",
-            "top.masked_fill(top == -math.inf, 0.0)",
-            "top",
-            "Where all scores are −∞ the answer is NaN: −∞ minus −∞ is no number.",
-        ),
-    ),
-    hints=(
-        "The exponential of 3000 is no number any more. What can be taken off all scores without "
-        "changing their shares?",
-        "Multiplying all exponentials by one factor changes no share, and subtracting from all "
-        "scores is such a factor. Which number makes the largest exponential 1?",
-        "Largest along `dim`, exponential of the difference, sum along `dim`, quotient. Keep the "
-        "axis (keepdim) each time, so that shapes (…, n, …) and (…, 1, …) meet.",
-        "Two guards for −∞: where the largest score is −∞ subtract 0 in its place, and where the "
-        "sum is 0 divide by 1.",
+        Check("nothing left", "gives 0 where all scores are −∞", dead),
+        Check("gradients", "lets gradients through", gradients),
+        Check("dtype", "keeps the dtype of its input", dtypes),
+        inputs_check(values, "input"),
     ),
     banned=("softmax", "log_softmax", "Softmax", "LogSoftmax", "softmin", "Softmin", "logsumexp"),
     picture=draw_picture,

@@ -4,9 +4,14 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.tensors import draw_state, gradients_case, inputs_case
+from attnlab_course.material.tensors import (
+    draw_state,
+    gradients_case,
+    inputs_check,
+    parameters_check,
+)
 
 # %% [markdown]
 # # SwiGLU
@@ -66,6 +71,35 @@ class SwiGLU(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. How many matrices does a plain feed-forward part have, and which one is new here?
+# 2. 1 / (1 + e^(−z)) has a name of its own, and PyTorch's is careful with large numbers.
+# 3. x (…, d_model) → two layers side by side (…, d_ff) → product → (…, d_model).
+# 4. Apply the gate's function to one of the two, multiply number by number, and hand the product
+#    to the third layer.
+
+
+# %% [mistakes]
+# ## exchanged: `gate` and `up` are exchanged: swish belongs on the gate.
+# -         opened = swish(self.gate(x))
+# -         return self.down(opened * self.up(x))
+# +         opened = swish(self.up(x))
+# +         return self.down(opened * self.gate(x))
+# ## plain gate: The gate is a sigmoid, as in the first gated units. Here it is swish.
+# - swish(self.gate(x))
+# + torch.sigmoid(self.gate(x))
+# ## gelu: `swish` is GELU, which looks alike and is another function.
+# - z * torch.sigmoid(z)
+# + nn.functional.gelu(z)
+# ## overflow: e^z overflows for large z, and infinity divided by infinity is NaN.
+# - z * torch.sigmoid(z)
+# + z * torch.exp(z) / (1 + torch.exp(z))
+# ## gradient overflow: The value is right, but for very negative z e^(−z) is infinite and the
+# gradient NaN.
+# - z * torch.sigmoid(z)
+# + z / (1 + torch.exp(-z))
+
+
 # %% [course]
 def gate_case(z, words=""):
     """Ask for the gate alone."""
@@ -96,11 +130,6 @@ def gates(random):
         yield gate_case(random.normal(size=shape) * 2)
 
 
-def parameters(random):
-    """The names and shapes."""
-    yield Case("SwiGLU", build=((3, 5), {}), answer="parameters")
-
-
 def axes(random):
     """One row alone, and four axes."""
     yield case(random, (3,), 7, words="with one row alone")
@@ -120,21 +149,12 @@ def single(random):
     yield gate_case(random.normal(size=(2, 3)).astype(np.float32), "in float32")
 
 
-def inputs_kept(random):
-    """The inputs after the call."""
-    yield inputs_case(gate_case(random.normal(size=(2, 3))))
-
-
 def draw_picture(names):
     """Draw swish beside ReLU."""
     z = T.linspace(-6, 4, 101)
     curves = {"swish": names["swish"](z), "ReLU": z.clamp(min=0)}
     return draw_lines("a soft gate and a hard one", ("z", "answer"), z, curves)
 
-
-_SILU = "z * torch.sigmoid(z)"
-_OPENED = "swish(self.gate(x))"
-_PRODUCT = "self.down(opened * self.up(x))"
 
 EXERCISE = Exercise(
     "SwiGLU",
@@ -144,50 +164,11 @@ EXERCISE = Exercise(
     checks=(
         Check("values", "gives the right answer for each position", values, points=3),
         Check("swish", "has the right gate", gates, points=2),
-        Check("parameters", "has three layers without bias", parameters),
-        Check("axes", "takes any number of axes", axes, graded=True),
-        Check("large", "has a gate and a gradient that stay finite", large, points=2, graded=True),
-        Check("single", "keeps single precision", single, graded=True),
-        Check("inputs", "leaves the gate's input as it is", inputs_kept, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "exchanged",
-            f"{_OPENED}\n        return {_PRODUCT}",
-            "swish(self.up(x))\n        return self.down(opened * self.gate(x))",
-            "`gate` and `up` are exchanged: swish belongs on the gate.",
-        ),
-        Mistake(
-            "plain gate",
-            _OPENED,
-            "torch.sigmoid(self.gate(x))",
-            "The gate is a sigmoid, as in the first gated units. Here it is swish.",
-        ),
-        Mistake(
-            "gelu",
-            _SILU,
-            "nn.functional.gelu(z)",
-            "`swish` is GELU, which looks alike and is another function.",
-        ),
-        Mistake(
-            "overflow",
-            _SILU,
-            "z * torch.exp(z) / (1 + torch.exp(z))",
-            "e^z overflows for large z, and infinity divided by infinity is NaN.",
-        ),
-        Mistake(
-            "gradient overflow",
-            _SILU,
-            "z / (1 + torch.exp(-z))",
-            "The value is right, but for very negative z e^(−z) is infinite and the gradient NaN.",
-        ),
-    ),
-    hints=(
-        "How many matrices does a plain feed-forward part have, and which one is new here?",
-        "1 / (1 + e^(−z)) has a name of its own, and PyTorch's is careful with large numbers.",
-        "x (…, d_model) → two layers side by side (…, d_ff) → product → (…, d_model).",
-        "Apply the gate's function to one of the two, multiply number by number, and hand the "
-        "product to the third layer.",
+        parameters_check("has three layers without bias", "SwiGLU", (3, 5)),
+        Check("axes", "takes any number of axes", axes),
+        Check("large", "has a gate and a gradient that stay finite", large, points=2),
+        Check("single", "keeps single precision", single),
+        inputs_check(gates),
     ),
     banned=("silu", "SiLU"),
     picture=draw_picture,

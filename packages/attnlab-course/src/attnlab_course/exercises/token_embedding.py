@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Failure
 from attnlab_course.material.attention_mistakes import power_mistake
-from attnlab_course.material.tensors import inputs_case, shape_failure
+from attnlab_course.material.tensors import inputs_check, parameters_check, shape_failure
 
 # %% [markdown]
 # # Token embeddings
@@ -53,6 +53,27 @@ class TokenEmbedding(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. Which module of `torch.nn` is a table of rows that are looked up by number?
+# 2. `nn.Embedding` takes ids of any shape and adds an axis at the end.
+# 3. (…) → look up → (…, d_model) → times one fixed number.
+# 4. Keep the width in `__init__`, and multiply what the table returns by its root, outside of
+#    the table.
+
+
+# %% [mistakes]
+# ## scaled by width: The rows are multiplied by the width itself. It should be its root.
+# - math.sqrt(self.d_model)
+# + self.d_model
+# ## scaled in place: The table itself is scaled, so every further call scales it again.
+# - self.embedding(ids) * math.sqrt(self.d_model)
+# + nn.functional.embedding(ids, self.embedding.weight.data.mul_(self.d_model**0.5))
+# ## padding row: The row of id 0 is set apart with `padding_idx`: it begins at 0 and never learns.
+# Here it is a row like any other.
+# - nn.Embedding(vocab_size, d_model)
+# + nn.Embedding(vocab_size, d_model, padding_idx=0)
+
+
 # %% [course]
 def case(random, shape, vocabulary, width, **more):
     """Draw ids and a table, and look each id up."""
@@ -74,11 +95,6 @@ def values(random):
     yield case(random, (1, 1), 3, 2)
     yield case(random, (2, 3), 11, 5)
     yield case(random, (3, 5), 13, 7)
-
-
-def parameters(random):
-    """The parameter's name and shape."""
-    yield Case("TokenEmbedding", build=((5, 3), {}), answer="parameters")
 
 
 def judge_start(answer):
@@ -113,13 +129,6 @@ def called_twice(random):
     yield case(random, (2, 3), 5, 3, training=True, words="in training mode")
 
 
-def inputs_kept(random):
-    """The ids after the call."""
-    yield inputs_case(case(random, (2, 5), 7, 3))
-
-
-_LOOK = "self.embedding(ids) * math.sqrt(self.d_model)"
-
 EXERCISE = Exercise(
     "Token embeddings",
     level=1,
@@ -127,40 +136,12 @@ EXERCISE = Exercise(
     needs=("tokenizer",),
     checks=(
         Check("values", "gives each id its scaled row", values, points=3),
-        Check("parameters", "has one parameter, embedding.weight", parameters),
+        parameters_check("has one parameter, embedding.weight", "TokenEmbedding", (5, 3)),
         Check("shapes", "takes ids of any shape", shapes),
-        Check("repeat", "gives the same in every call and mode", called_twice, graded=True),
-        Check("id 0", "gives id 0 a row like any other", start, graded=True),
-        Check("empty", "takes texts of length 0", empty, graded=True),
-        Check("inputs", "leaves the ids as they are", inputs_kept, graded=True),
+        Check("repeat", "gives the same in every call and mode", called_twice),
+        Check("id 0", "gives id 0 a row like any other", start),
+        Check("empty", "takes texts of length 0", empty),
+        inputs_check(values),
     ),
-    mistakes=(
-        power_mistake("* math.sqrt(self.d_model)", "self.d_model", "* "),
-        Mistake(
-            "scaled by width",
-            "math.sqrt(self.d_model)",
-            "self.d_model",
-            "The rows are multiplied by the width itself. It should be its root.",
-        ),
-        Mistake(
-            "scaled in place",
-            _LOOK,
-            "nn.functional.embedding(ids, self.embedding.weight.data.mul_(self.d_model**0.5))",
-            "The table itself is scaled, so every further call scales it again.",
-        ),
-        Mistake(
-            "padding row",
-            "nn.Embedding(vocab_size, d_model)",
-            "nn.Embedding(vocab_size, d_model, padding_idx=0)",
-            "The row of id 0 is set apart with `padding_idx`: it begins at 0 and never learns. "
-            "Here it is a row like any other.",
-        ),
-    ),
-    hints=(
-        "Which module of `torch.nn` is a table of rows that are looked up by number?",
-        "`nn.Embedding` takes ids of any shape and adds an axis at the end.",
-        "(…) → look up → (…, d_model) → times one fixed number.",
-        "Keep the width in `__init__`, and multiply what the table returns by its root, outside of "
-        "the table.",
-    ),
+    mistakes=(*power_mistake("* math.sqrt(self.d_model)", "self.d_model"),),
 )

@@ -1,7 +1,7 @@
 """A tokenizer of words: texts to ids and back."""
 
 # %% [course]
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 
 # %% [markdown]
 # # A tokenizer
@@ -75,6 +75,29 @@ class WordTokenizer:
         return " ".join(self.words[number] for number in ids if number not in (0, 2))
         # <<< solution
 
+
+# %% [hints]
+# 1. Which of the four methods do the other three need? Write it first.
+# 2. Python's `str.split` without an argument takes any white space, and a `Counter` remembers
+#    which word it met first.
+# 3. Python's sort is stable: words with equal keys stay in the order in which they were.
+# 4. To encode: look up each word of the clean text, with <UNK> for those that are missing; put
+#    <CLS> in front; cut; then fill up what is missing to the length.
+
+# %% [mistakes]
+# ## only blanks: Only blanks are folded. Tabs and ends of lines are white space too.
+# - " ".join(text.lower().split())
+# + " ".join(word for word in text.lower().split(" ") if word)
+# ## alphabetical ties: Equally frequent words come in alphabetical order; the first to appear comes
+# first.
+# - key=lambda word: -counts[word]
+# + key=lambda word: (-counts[word], word)
+# ## one too long: The text is cut before <CLS> is put in front, so long texts get one id too many.
+# - [2, *ids][:max_length]
+# + [2, *ids[:max_length]]
+# ## padding decoded: `decode` writes out <PAD>.
+# - number not in (0, 2)
+# + number != 2
 
 # %% [course]
 TEXT = "a dull film but the best cast of any year and no plot at all"
@@ -175,41 +198,10 @@ EXERCISE = Exercise(
         Check("vocabulary", "orders the words by frequency", ordered, points=2),
         Check("encode", "turns a text into ids", encoded, points=2),
         Check("decode", "turns ids into a text", decoded),
-        Check("counts", "counts every word of every text, once cleaned", one_text, graded=True),
-        Check("ties", "orders equally frequent words by appearance", ties, graded=True),
-        Check("lengths", "always gives `max_length` ids", lengths, graded=True),
-        Check("small", "always has the three special words", small, graded=True),
-        Check("special", "takes words that look special as words", literal, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "only blanks",
-            '" ".join(text.lower().split())',
-            '" ".join(word for word in text.lower().split(" ") if word)',
-            "Only blanks are folded. Tabs and ends of lines are white space too.",
-        ),
-        Mistake(
-            "alphabetical ties",
-            "key=lambda word: -counts[word]",
-            "key=lambda word: (-counts[word], word)",
-            "Equally frequent words come in alphabetical order; the first to appear comes first.",
-        ),
-        Mistake(
-            "one too long",
-            "[2, *ids][:max_length]",
-            "[2, *ids[:max_length]]",
-            "The text is cut before <CLS> is put in front, so long texts get one id too many.",
-        ),
-        Mistake(
-            "padding decoded", "number not in (0, 2)", "number != 2", "`decode` writes out <PAD>."
-        ),
-    ),
-    hints=(
-        "Which of the four methods do the other three need? Write it first.",
-        "Python's `str.split` without an argument takes any white space, and a `Counter` remembers "
-        "which word it met first.",
-        "Python's sort is stable: words with equal keys stay in the order in which they were.",
-        "To encode: look up each word of the clean text, with <UNK> for those that are missing; "
-        "put <CLS> in front; cut; then fill up what is missing to the length.",
+        Check("counts", "counts every word of every text, once cleaned", one_text),
+        Check("ties", "orders equally frequent words by appearance", ties),
+        Check("lengths", "always gives `max_length` ids", lengths),
+        Check("small", "always has the three special words", small),
+        Check("special", "takes words that look special as words", literal),
     ),
 )

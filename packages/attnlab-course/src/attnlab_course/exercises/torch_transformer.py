@@ -3,9 +3,14 @@
 # %% [course]
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Mistake
+from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import root_mistakes
-from attnlab_course.material.tensors import draw_state, gradients_case, inputs_case
+from attnlab_course.material.tensors import (
+    draw_state,
+    gradients_case,
+    inputs_check,
+    parameters_check,
+)
 
 # %% [markdown]
 # # The head in PyTorch
@@ -75,6 +80,27 @@ class TorchTransformer(nn.Module):
         # <<< solution
 
 
+# %% [hints]
+# 1. What of your NumPy head was a number, and what was a matrix that should be learned?
+# 2. A linear layer computes x Wᵀ: what has shape (width, qk_dim) in NumPy lies transposed in its
+#    `.weight`. The rest is the same four lines.
+# 3. Shapes: `[x ; pos]` (length, input_dim + pos_dim), keys and queries (length, qk_dim),
+#    weights (length, length), output (length, v_dim). A softmax needs to know its axis.
+# 4. Make `pos` only where there is a pos_dim; elsewhere let it be None, and ask for that in
+#    `forward` before you join anything or compare lengths.
+
+
+# %% [mistakes]
+# ## positions first: The positions are in front of the tokens, so that the columns of the weights
+# meet the wrong features.
+# - torch.cat([x, self.pos[: len(x)]], dim=1)
+# + torch.cat([self.pos[: len(x)], x], dim=1)
+# ## too long is cut: An input with more tokens than positions is cut in silence instead of refused.
+# -                 raise ValueError(f
+# +                 x = x[: len(self.pos)]
+# +                 str(f
+
+
 # %% [course]
 def case(random, sizes, length, *, scale=1.0, change=None, **more):
     """Return what a module of these sizes gives for a sequence of this length."""
@@ -126,12 +152,6 @@ def any_length(random):
     yield case(random, (2, 3, 1, None, None), 3, words=words)
 
 
-def parameters(random):
-    """Names and shapes of the parameters."""
-    for sizes in ((2, 3, 5), (2, 3, 5, 7, 4)):
-        yield Case("TorchTransformer", build=(sizes, {}), answer="parameters")
-
-
 def large(random):
     """Scores of some thousands."""
     yield case(random, (3, 2, 5), 4, scale=300.0, words="with scores of many thousands")
@@ -140,11 +160,6 @@ def large(random):
 def gradients(random):
     """Gradients of the input."""
     yield gradients_case(case(random, (2, 3, 2, 2, 4), 3))
-
-
-def inputs_kept(random):
-    """The input after the call."""
-    yield inputs_case(case(random, (2, 3, 1, 2, 3), 3))
 
 
 EXERCISE = Exercise(
@@ -156,38 +171,16 @@ EXERCISE = Exercise(
         Check("no positions", "gives the right output without positions", without, points=2),
         Check("positions", "puts the positions behind the tokens", full, points=2),
         Check("short input", "leaves positions it does not reach alone", shorter, points=2),
-        Check("parameters", "has the required parameters", parameters, points=2),
+        parameters_check(
+            "has the required parameters", "TorchTransformer", (2, 3, 5), (2, 3, 5, 7, 4), points=2
+        ),
         Check("one token", "works with a single token", one_token),
-        Check("too long", "refuses more tokens than positions", too_long, graded=True),
-        Check("any length", "takes any length without positions", any_length, graded=True),
-        Check("large scores", "stays finite with large scores", large, graded=True),
-        Check("gradients", "lets gradients reach its input", gradients, graded=True),
-        Check("inputs", "leaves its input as it is", inputs_kept, graded=True),
+        Check("too long", "refuses more tokens than positions", too_long),
+        Check("any length", "takes any length without positions", any_length),
+        Check("large scores", "stays finite with large scores", large),
+        Check("gradients", "lets gradients reach its input", gradients),
+        inputs_check(full),
     ),
-    mistakes=(
-        *root_mistakes("/ math.sqrt(keys.shape[1])", "keys.shape[1]", "len(seq)"),
-        Mistake(
-            "positions first",
-            "torch.cat([x, self.pos[: len(x)]], dim=1)",
-            "torch.cat([self.pos[: len(x)], x], dim=1)",
-            "The positions are in front of the tokens, so that the columns of the weights meet "
-            "the wrong features.",
-        ),
-        Mistake(
-            "too long is cut",
-            "                raise ValueError(f",
-            "                x = x[: len(self.pos)]\n                str(f",
-            "An input with more tokens than positions is cut in silence instead of refused.",
-        ),
-    ),
-    hints=(
-        "What of your NumPy head was a number, and what was a matrix that should be learned?",
-        "A linear layer computes x Wᵀ: what has shape (width, qk_dim) in NumPy lies transposed in "
-        "its `.weight`. The rest is the same four lines.",
-        "Shapes: `[x ; pos]` (length, input_dim + pos_dim), keys and queries (length, qk_dim), "
-        "weights (length, length), output (length, v_dim). A softmax needs to know its axis.",
-        "Make `pos` only where there is a pos_dim; elsewhere let it be None, and ask for that in "
-        "`forward` before you join anything or compare lengths.",
-    ),
+    mistakes=(*root_mistakes("/ math.sqrt(keys.shape[1])", "keys.shape[1]", "len(seq)"),),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
 )

@@ -4,8 +4,8 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Given, Mistake
-from attnlab_course.material.tensors import inputs_case
+from attnlab_course.exercise import Case, Check, Exercise, Given
+from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
 # # Trace a model's steps
@@ -81,6 +81,43 @@ def trace(model, prompt, num_tokens, separator=0):
         tokens = torch.cat([tokens, torch.tensor([[choice]])], dim=1)
     return steps
     # <<< solution
+
+
+# %% [hints]
+# 1. Which axis of the weights (1, heads, length, length) belongs to the token that looks?
+# 2. The loop of `generate`, which also keeps what it sees before it appends the choice.
+# 3. Forbid before the softmax, and the rest sums to 1 by itself. The last query is one row in
+#    each head: (heads, length).
+# 4. For each step: run the model; from the last position's logits, with the separator at minus
+#    infinity, a softmax; its largest is the choice. Keep the three, then append.
+
+
+# %% [mistakes]
+# ## separator allowed: The separator is not forbidden: it has a probability, and it can be chosen.
+# - last[separator] = -math.inf
+# + pass
+# ## forbidden in the choice alone: The separator is not chosen, but it still has a probability. The
+# choice is made by probabilities in which it has none.
+# -         last[separator] = -math.inf
+# -         shares = torch.softmax(last, dim=-1)
+# -         choice = int(shares.argmax())
+# +         shares = torch.softmax(last, dim=-1)
+# +         last[separator] = -math.inf
+# +         choice = int(last.argmax())
+# ## zeroed after the softmax: The separator's probability is set to 0 after the softmax, so the
+# others do not sum to 1.
+# -         last[separator] = -math.inf
+# -         shares = torch.softmax(last, dim=-1)
+# +         shares = torch.softmax(last, dim=-1)
+# +         shares[separator] = 0.0
+# ## not low enough: The separator's logit is set to a small number such as −10, so it keeps some
+# probability. Only −∞ leaves none.
+# - last[separator] = -math.inf
+# + last[separator] = -10.0
+# ## weights of the first query: The weights are those of the first query. The last one makes the
+# choice.
+# - seen = weights[0, :, -1].detach()
+# + seen = weights[0, :, 0].detach()
 
 
 # %% [course]
@@ -165,15 +202,6 @@ def other_separator(random):
     yield case(random, 3, 2, 2, vocabulary=7, separator=4, lean=3.0, words="with separator=4")
 
 
-def prompt_kept(random):
-    """The prompt after the call."""
-    yield inputs_case(case(random, 3, 1, 2))
-
-
-_FORBID = "last[separator] = -math.inf"
-_SHARES = "shares = torch.softmax(last, dim=-1)"
-_CHOICE = "choice = int(shares.argmax())"
-
 EXERCISE = Exercise(
     "Trace a model's steps",
     level=3,
@@ -183,53 +211,10 @@ EXERCISE = Exercise(
         Check("choices", "tells what is chosen at each step", choices, points=2),
         Check("probabilities", "tells the probabilities", probabilities, points=2),
         Check("weights", "tells where each head looks from the last token", weights, points=2),
-        Check("separator", "forbids the separator", forbidden, points=2, graded=True),
-        Check("one head", "works with a single head", one_head, graded=True),
-        Check("no step", "returns an empty list for num_tokens=0", no_steps, graded=True),
-        Check("other id", "takes another separator", other_separator, graded=True),
-        Check("prompt", "leaves the prompt as it is", prompt_kept, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "separator allowed",
-            _FORBID,
-            "pass",
-            "The separator is not forbidden: it has a probability, and it can be chosen.",
-        ),
-        Mistake(
-            "forbidden in the choice alone",
-            f"{_FORBID}\n        {_SHARES}\n        {_CHOICE}",
-            f"{_SHARES}\n        {_FORBID}\n        choice = int(last.argmax())",
-            "The separator is not chosen, but it still has a probability. The choice is made by "
-            "probabilities in which it has none.",
-        ),
-        Mistake(
-            "zeroed after the softmax",
-            f"{_FORBID}\n        {_SHARES}",
-            f"{_SHARES}\n        shares[separator] = 0.0",
-            "The separator's probability is set to 0 after the softmax, so the others do not sum "
-            "to 1.",
-        ),
-        Mistake(
-            "not low enough",
-            _FORBID,
-            "last[separator] = -10.0",
-            "The separator's logit is set to a small number such as −10, so it keeps some "
-            "probability. Only −∞ leaves none.",
-        ),
-        Mistake(
-            "weights of the first query",
-            "seen = weights[0, :, -1].detach()",
-            "seen = weights[0, :, 0].detach()",
-            "The weights are those of the first query. The last one makes the choice.",
-        ),
-    ),
-    hints=(
-        "Which axis of the weights (1, heads, length, length) belongs to the token that looks?",
-        "The loop of `generate`, which also keeps what it sees before it appends the choice.",
-        "Forbid before the softmax, and the rest sums to 1 by itself. The last query is one row in "
-        "each head: (heads, length).",
-        "For each step: run the model; from the last position's logits, with the separator at "
-        "minus infinity, a softmax; its largest is the choice. Keep the three, then append.",
+        Check("separator", "forbids the separator", forbidden, points=2),
+        Check("one head", "works with a single head", one_head),
+        Check("no step", "returns an empty list for num_tokens=0", no_steps),
+        Check("other id", "takes another separator", other_separator),
+        inputs_check(one_head, "prompt"),
     ),
 )

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Given, Mistake
-from attnlab_course.material.numpy_parts import softmax_rows
+from attnlab_course.exercise import Case, Check, Exercise, Failure, Given
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import draw_state, shape_failure
 
@@ -121,6 +120,36 @@ def train(model, optimizer, training, validation, epochs):
     # <<< solution
 
 
+# %% [hints]
+# 1. What may differ between training and validating, beside the texts? There are two things.
+# 2. A model's mode stays as it is until it is changed. `state_dict` shows the parameters
+#    themselves, which go on changing.
+# 3. To get means over texts from means over batches: multiply each by the batch's size, add up,
+#    divide by the number of texts.
+# 4. For each epoch: training mode; a step for each batch; evaluation mode; under no_grad the
+#    validation; an entry for the history; a copy of the weights if the loss is the lowest so
+#    far. After the last epoch load the copy.
+
+# %% [mistakes]
+# ## best weights by reference: What was kept as the best weights changed with every later step:
+# `state_dict` returns references to the parameters, not a copy.
+# - best = copy.deepcopy(model.state_dict())
+# + best = model.state_dict()
+# ## not back in training mode: After the first validation the model stays in evaluation mode, so
+# from the second epoch on no dropout works.
+# -     for _ in range(epochs):
+# -         model.train()
+# +     model.train()
+# +     for _ in range(epochs):
+# ## validation batches counted alike: The validation figures are means over batches, so that of a
+# small batch counts more.
+# -                 total += F.cross_entropy(logits, labels).item() * len(labels)
+# -                 right += (logits.argmax(dim=-1) == labels).sum().item()
+# -                 texts += len(labels)
+# +                 total += F.cross_entropy(logits, labels).item()
+# +                 right += (logits.argmax(dim=-1) == labels).double().mean().item()
+# +                 texts += 1
+
 # %% [course]
 VOCAB, WIDTH, CLASSES = 9, 3, 2
 E, W, B = "embedding.weight", "output.weight", "output.bias"
@@ -139,8 +168,10 @@ def ask(state, batch):
     hidden = state[E][ids].mean(axis=1)
     logits = hidden @ state[W].T + state[B]
     logits -= logits.max(axis=1, keepdims=True)
-    losses = np.log(np.exp(logits).sum(axis=1)) - logits[range(len(labels)), labels]
-    error = (softmax_rows(logits) - np.eye(CLASSES)[labels]) / len(labels)
+    grown = np.exp(logits)
+    total = grown.sum(axis=1, keepdims=True)
+    losses = np.log(total[:, 0]) - logits[range(len(labels)), labels]
+    error = (grown / total - np.eye(CLASSES)[labels]) / len(labels)
     slopes = {E: np.zeros_like(state[E]), W: error.T @ hidden, B: error.sum(axis=0)}
     np.add.at(slopes[E], ids, (error @ state[W])[:, None] / ids.shape[1])
     return losses.mean(), (logits.argmax(axis=1) == labels).sum(), slopes
@@ -292,42 +323,8 @@ EXERCISE = Exercise(
         Check("one epoch", "tells the losses and the accuracy of an epoch", one_epoch, points=2),
         Check("epochs", "goes on learning from epoch to epoch", epochs, points=2),
         Check("best weights", "ends with the weights of the best epoch", best_weights, points=2),
-        Check("ties", "keeps the first of several best epochs", ties, graded=True, side=True),
-        Check("modes", "trains and validates in the right mode", modes, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "best weights by reference",
-            "best = copy.deepcopy(model.state_dict())",
-            "best = model.state_dict()",
-            "What was kept as the best weights changed with every later step: `state_dict` returns "
-            "references to the parameters, not a copy.",
-        ),
-        Mistake(
-            "not back in training mode",
-            "for _ in range(epochs):\n        model.train()",
-            "model.train()\n    for _ in range(epochs):",
-            "After the first validation the model stays in evaluation mode, so from the second "
-            "epoch on no dropout works.",
-        ),
-        Mistake(
-            "validation batches counted alike",
-            ".item() * len(labels)\n                right += "
-            "(logits.argmax(dim=-1) == labels).sum().item()\n                texts += len(labels)",
-            ".item()\n                right += (logits.argmax(dim=-1) == labels).double().mean()"
-            ".item()\n                texts += 1",
-            "The validation figures are means over batches, so that of a small batch counts more.",
-        ),
-    ),
-    hints=(
-        "What may differ between training and validating, beside the texts? There are two things.",
-        "A model's mode stays as it is until it is changed. `state_dict` shows the parameters "
-        "themselves, which go on changing.",
-        "To get means over texts from means over batches: multiply each by the batch's size, add "
-        "up, divide by the number of texts.",
-        "For each epoch: training mode; a step for each batch; evaluation mode; under no_grad the "
-        "validation; an entry for the history; a copy of the weights if the loss is the lowest so "
-        "far. After the last epoch load the copy.",
+        Check("ties", "keeps the first of several best epochs", ties, side=True),
+        Check("modes", "trains and validates in the right mode", modes),
     ),
     picture=draw_picture,
 )

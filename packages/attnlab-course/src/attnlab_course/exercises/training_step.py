@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Given, Mistake
+from attnlab_course.exercise import Case, Check, Exercise, Given
 from attnlab_course.material.tensors import draw_state
 
 # %% [markdown]
@@ -96,6 +96,55 @@ def training_step(model, optimizer, ids, targets, max_norm):
     # <<< solution
 
 
+# %% [hints]
+# 1. Which of the five parts needs what another one leaves behind? That fixes the order.
+# 2. PyTorch adds gradients up until they are cleared, and a model stays in the mode it was put
+#    in last.
+# 3. `F.cross_entropy` wants (tokens, vocabulary) and (tokens,), and can be told which target to
+#    leave out.
+# 4. Training mode; clear; logits and loss; backward; clip the norm; step; return the loss as a
+#    plain number.
+
+
+# %% [mistakes]
+# ## gradients accumulate: Gradients of earlier steps are still there: PyTorch adds new ones to the
+# old.
+# - optimizer.zero_grad()
+# + pass
+# ## step before backward: The optimizer finds no gradients, so nothing moves: it steps before
+# backward has made them, or they are cleared in between.
+# -     loss.backward()
+# -     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+# -     optimizer.step()
+# +     optimizer.step()
+# +     loss.backward()
+# +     nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+# ## left in evaluation mode: The model is in evaluation mode, so its dropout does nothing while it
+# learns.
+# - model.train()
+# + model.eval()
+# ## axes mixed up: The logits are brought to another shape by `reshape` or `view`, which keeps the
+# order of the numbers and so mixes tokens up. Axes are exchanged by `transpose`.
+# - logits.flatten(0, 1), targets.flatten()
+# + logits.reshape(len(ids), logits.shape[-1], -1), targets
+# ## softmax before the loss: The loss gets probabilities. It takes the softmax itself and wants the
+# logits.
+# - logits.flatten(0, 1)
+# + torch.softmax(logits, dim=-1).flatten(0, 1)
+# ## no clipping: Gradients that are too large are not scaled down: they are not clipped, or clipped
+# before backward has made them, or after the step.
+# - nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+# + pass
+# ## values clipped: Each number of the gradients is clipped by itself, which changes their
+# direction. The norm of all of them together should be.
+# - clip_grad_norm_
+# + clip_grad_value_
+# ## clipped one by one: Each parameter is clipped by its own norm. It should be the norm of all
+# together.
+# - nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+# + [nn.utils.clip_grad_norm_(own, max_norm) for own in model.parameters()]
+
+
 # %% [course]
 def case(random, batch, length, pads=0, max_norm=1e3, steps=1, drop=False, **more):
     """Draw a model and a batch, with PAD at the end of the rows but the first."""
@@ -155,8 +204,6 @@ def one_target(random):
     yield case(random, 1, 1, words="with a single token")
 
 
-_CLIP = "nn.utils.clip_grad_norm_(model.parameters(), max_norm)"
-
 EXERCISE = Exercise(
     "A training step",
     level=2,
@@ -167,71 +214,8 @@ EXERCISE = Exercise(
         Check("fresh gradients", "begins without old gradients", fresh_gradients, points=2),
         Check("padding", "leaves targets that are PAD out of the loss", padding, points=2),
         Check("clipping", "scales gradients that are too large down", clipping),
-        Check("training mode", "puts the model in training mode", training_mode, graded=True),
-        Check("asked once", "asks the model once in each step", asked_once, graded=True),
-        Check("one token", "works for a single token", one_target, graded=True),
-    ),
-    mistakes=(
-        Mistake(
-            "gradients accumulate",
-            "optimizer.zero_grad()",
-            "pass",
-            "Gradients of earlier steps are still there: PyTorch adds new ones to the old.",
-        ),
-        Mistake(
-            "step before backward",
-            "loss.backward()\n    " + _CLIP + "\n    optimizer.step()",
-            "optimizer.step()\n    loss.backward()\n    " + _CLIP,
-            "The optimizer finds no gradients, so nothing moves: it steps before backward has made "
-            "them, or they are cleared in between.",
-        ),
-        Mistake(
-            "left in evaluation mode",
-            "model.train()",
-            "model.eval()",
-            "The model is in evaluation mode, so its dropout does nothing while it learns.",
-        ),
-        Mistake(
-            "axes mixed up",
-            "logits.flatten(0, 1), targets.flatten()",
-            "logits.reshape(len(ids), logits.shape[-1], -1), targets",
-            "The logits are brought to another shape by `reshape` or `view`, which keeps the order "
-            "of the numbers and so mixes tokens up. Axes are exchanged by `transpose`.",
-        ),
-        Mistake(
-            "softmax before the loss",
-            "logits.flatten(0, 1)",
-            "torch.softmax(logits, dim=-1).flatten(0, 1)",
-            "The loss gets probabilities. It takes the softmax itself and wants the logits.",
-        ),
-        Mistake(
-            "no clipping",
-            _CLIP,
-            "pass",
-            "Gradients that are too large are not scaled down: they are not clipped, or clipped "
-            "before backward has made them, or after the step.",
-        ),
-        Mistake(
-            "values clipped",
-            "clip_grad_norm_",
-            "clip_grad_value_",
-            "Each number of the gradients is clipped by itself, which changes their direction. The "
-            "norm of all of them together should be.",
-        ),
-        Mistake(
-            "clipped one by one",
-            _CLIP,
-            "[nn.utils.clip_grad_norm_(own, max_norm) for own in model.parameters()]",
-            "Each parameter is clipped by its own norm. It should be the norm of all together.",
-        ),
-    ),
-    hints=(
-        "Which of the five parts needs what another one leaves behind? That fixes the order.",
-        "PyTorch adds gradients up until they are cleared, and a model stays in the mode it was "
-        "put in last.",
-        "`F.cross_entropy` wants (tokens, vocabulary) and (tokens,), and can be told which target "
-        "to leave out.",
-        "Training mode; clear; logits and loss; backward; clip the norm; step; return the loss as "
-        "a plain number.",
+        Check("training mode", "puts the model in training mode", training_mode),
+        Check("asked once", "asks the model once in each step", asked_once),
+        Check("one token", "works for a single token", one_target),
     ),
 )

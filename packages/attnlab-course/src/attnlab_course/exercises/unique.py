@@ -3,21 +3,14 @@
 # %% [course]
 from functools import partial
 
-from attnlab_course.exercise import Check, Exercise, Mistake
-from attnlab_course.material.weights import (
-    Trial,
+from attnlab_course.exercise import Check, Exercise
+from attnlab_course.material.weight_mistakes import (
     add_scores,
-    counted,
-    float32_words,
-    gain_mistake,
+    diagnosis,
     gain_mistakes,
-    judge_weights,
     louder_words,
-    name_mistake,
-    once,
-    targets,
-    value_mistake,
 )
+from attnlab_course.material.weights import Trial, counted, float32_words, judge_weights, targets
 from attnlab.tasks.vectors import VectorTask
 
 # %% [markdown]
@@ -78,6 +71,36 @@ def weights():
     return [Km, Qm, Vm, pos]
 
 
+# %% [hints]
+# 1. Where should a letter look that has an equal one elsewhere, and where one that has none?
+# 2. Three wishes, one score: equal letters attract, one's own place repels, and CLS attracts a
+#    little. Give each wish its own channels of queries and keys.
+# 3. Channels: three for the letters, one for CLS, one for each place of a letter. Keys just say
+#    what they are; the queries say how much they like it.
+# 4. Let equal letters score S, one's own place −2S, and CLS something between 0 and S. Then the
+#    values only have to say: seen a letter, or seen CLS.
+
+# %% [mistakes]
+# ## sees itself: Each letter finds itself among the equal ones, and takes itself for a repetition.
+# - equal, itself, fallback = 1.0, -2.0, 0.5
+# + equal, itself, fallback = 1.0, 0.0, 0.5
+# ## CLS is no fallback: A letter that finds no equal one looks at the other letters: nothing draws
+# it to CLS.
+# - equal, itself, fallback = 1.0, -2.0, 0.5
+# + equal, itself, fallback = 1.0, -2.0, 0.0
+# ## CLS too strong: CLS draws every letter, also those that have an equal one: its score must stand
+# between that of an equal letter and that of another.
+# - equal, itself, fallback = 1.0, -2.0, 0.5
+# + equal, itself, fallback = 1.0, -2.0, 1.5
+# ## wrong values: It looks at the right tokens, but the first rows of Vm are not what A, B, C and
+# CLS should say.
+# - Vm = np.array([[-1.0, -1.0, -1.0, 1.0, 0.0, 0.0, 0.0, 0.0]]).T
+# + Vm = np.array([[1.0, 1.0, 1.0, -1.0, 0.0, 0.0, 0.0, 0.0]]).T
+# ## positions leak: It looks at the right tokens, but the position comes out with them: what do the
+# last rows of Vm add?
+# - Vm = np.array([[-1.0, -1.0, -1.0, 1.0, 0.0, 0.0, 0.0, 0.0]]).T
+# + Vm = np.array([[-1.0, -1.0, -1.0, 1.0, 2.0, 2.0, 2.0, 2.0]]).T
+
 # %% [course]
 TASK, CLS, LEAST, CLEAR = VectorTask("unique", longest=4), 3, 1e-6, 0.5
 VALUES = np.array([[-1.0], [-1.0], [-1.0], [1.0]])
@@ -131,14 +154,7 @@ REPAIRS = (
 )
 
 
-@once
-def diagnose(head):
-    """Name the one thing that is wrong with a design; None where it is not known."""
-    if not head.is_finite or is_right(head):
-        return None
-    mistake = gain_mistake(head, is_right, lambda changed: is_right(changed, (1, 2)))
-    mistake = mistake or value_mistake(head, VALUES, is_right)
-    return mistake or name_mistake(head, REPAIRS, is_right)
+diagnose = diagnosis(is_right, (1, 2), VALUES, REPAIRS)
 
 
 def judged(**settings):
@@ -167,8 +183,6 @@ def draw_picture(names):
     return draw_head(weights, tokens=["CLS", "A", "B", "A"])
 
 
-_VALUES = "Vm = np.array([[-1.0, -1.0, -1.0, 1.0, 0.0, 0.0, 0.0, 0.0]]).T"
-
 EXERCISE = Exercise(
     "By hand: who is here only once?",
     level=4,
@@ -189,54 +203,10 @@ EXERCISE = Exercise(
             judged(lengths=(2, 3), least=LEAST, kinds=(1,)),
             points=2,
         ),
-        Check("long", "is right with 4 letters", judged(lengths=(4,), least=LEAST), 2, graded=True),
-        Check("clear", "is at least 0.5 away from 0", judged(), points=2, graded=True),
-        Check("float32", "gives the same in float32", in_float32(), graded=True, side=True),
+        Check("long", "is right with 4 letters", judged(lengths=(4,), least=LEAST), 2),
+        Check("clear", "is at least 0.5 away from 0", judged(), points=2),
+        Check("float32", "gives the same in float32", in_float32(), side=True),
     ),
-    mistakes=(
-        *gain_mistakes(60.0, 3.0, 4.5, 9.0),
-        Mistake(
-            "sees itself",
-            "equal, itself, fallback = 1.0, -2.0, 0.5",
-            "equal, itself, fallback = 1.0, 0.0, 0.5",
-            "Each letter finds itself among the equal ones, and takes itself for a repetition.",
-        ),
-        Mistake(
-            "CLS is no fallback",
-            "equal, itself, fallback = 1.0, -2.0, 0.5",
-            "equal, itself, fallback = 1.0, -2.0, 0.0",
-            "A letter that finds no equal one looks at the other letters: nothing draws it to CLS.",
-        ),
-        Mistake(
-            "CLS too strong",
-            "equal, itself, fallback = 1.0, -2.0, 0.5",
-            "equal, itself, fallback = 1.0, -2.0, 1.5",
-            "CLS draws every letter, also those that have an equal one: its score must stand "
-            "between that of an equal letter and that of another.",
-        ),
-        Mistake(
-            "wrong values",
-            _VALUES,
-            "Vm = np.array([[1.0, 1.0, 1.0, -1.0, 0.0, 0.0, 0.0, 0.0]]).T",
-            "It looks at the right tokens, but the first rows of Vm are not what A, B, C and CLS "
-            "should say.",
-        ),
-        Mistake(
-            "positions leak",
-            _VALUES,
-            "Vm = np.array([[-1.0, -1.0, -1.0, 1.0, 2.0, 2.0, 2.0, 2.0]]).T",
-            "It looks at the right tokens, but the position comes out with them: what do the last "
-            "rows of Vm add?",
-        ),
-    ),
-    hints=(
-        "Where should a letter look that has an equal one elsewhere, and where one that has none?",
-        "Three wishes, one score: equal letters attract, one's own place repels, and CLS attracts "
-        "a little. Give each wish its own channels of queries and keys.",
-        "Channels: three for the letters, one for CLS, one for each place of a letter. Keys just "
-        "say what they are; the queries say how much they like it.",
-        "Let equal letters score S, one's own place −2S, and CLS something between 0 and S. Then "
-        "the values only have to say: seen a letter, or seen CLS.",
-    ),
+    mistakes=(*gain_mistakes(60.0, 3.0, 4.5, 9.0),),
     picture=draw_picture,
 )

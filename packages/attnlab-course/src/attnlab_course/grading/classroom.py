@@ -36,8 +36,8 @@ from attnlab_course.cases import Questions, draw_questions
 from attnlab_course.exercise import CourseExercise, Failure
 from attnlab_course.grading.bans import banned_names
 from attnlab_course.grading.file_names import inert
-from attnlab_course.grading.submissions import Answer, Submission
-from attnlab_course.judge import Outcome, judge
+from attnlab_course.grading.submission import Answer, Submission
+from attnlab_course.judge import FOLLOWS, PENDING, Outcome, judge
 from attnlab_course.sandbox.replies import CaseAnswer, Reply
 from attnlab_course.sandbox.worker import Worker
 
@@ -66,6 +66,7 @@ class GradedAnswer:
         checks: for each check, why it failed, for the instructor; None where it passed. Empty for
             a text, or where no question could be put to the answer.
         mistake: the name of the mistake that gives the same answers; None without one.
+        unexplained: the checks that fail in another way than that mistake makes them fail.
         broken: why no question could be put to the answer; None where all could.
         is_blank: whether nothing is written in it.
         banned: the banned names that it uses.
@@ -79,10 +80,18 @@ class GradedAnswer:
     points: int = 0
     checks: Mapping[str, Failure | None] = field(default_factory=dict)
     mistake: str | None = None
+    unexplained: tuple[str, ...] = ()
     broken: str | None = None
     is_blank: bool = False
     banned: tuple[str, ...] = ()
     unjudged: str | None = None
+
+    @property
+    def failure_kind(self) -> str:
+        """The kind of failure of all checks that fail; empty where they differ."""
+        kinds = {failure.kind for failure in self.checks.values() if failure is not None}
+        kinds -= {PENDING, FOLLOWS}
+        return kinds.pop() if len(kinds) == 1 else ""
 
 
 @dataclass(frozen=True)
@@ -105,8 +114,8 @@ class GradeFolder:
                     name: failure and Failure(**failure)
                     for name, failure in stored["checks"].items()
                 }
-                banned = tuple(stored["banned"])
-                return GradedAnswer(**{**stored, "checks": checks, "banned": banned})
+                lists = {name: tuple(stored[name]) for name in ("unexplained", "banned")}
+                return GradedAnswer(**{**stored, **lists, "checks": checks})
         except CouldNotRun:
             return None
 
@@ -295,7 +304,8 @@ def _judge(job: _Job, reply: Reply) -> GradedAnswer:
         job.exercise_digest,
         outcome.points,
         checks,
-        None if outcome.mistake is None else outcome.mistake.name,
+        outcome.mistake.name if outcome.mistake is not None else None,
+        outcome.unexplained,
         outcome.broken and inert(outcome.broken, _MOST_WORDS),
         outcome.is_blank,
         tuple(banned_names(job.answer.source, exercise.parts.banned, job.questions.calls)),

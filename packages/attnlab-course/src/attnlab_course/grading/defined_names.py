@@ -150,16 +150,10 @@ class DefinedNames:
     def _note_selves(self, kind: ast.ClassDef) -> None:
         """Note where `self` and `super()` stand for a class: in its methods."""
         for method in kind.body:
-            if not isinstance(method, ast.FunctionDef) or not method.args.args:
-                continue
-            decorators = {ast.unparse(decorator) for decorator in method.decorator_list}
-            first = method.args.args[0].arg
-            is_bound = any(target == first for node in method.body for target in _targets(node))
-            if first not in ("self", "cls") or "staticmethod" in decorators or is_bound:
-                continue
-            for node in ast.walk(method):
+            name = _self_name(method)
+            for node in ast.walk(method) if name else ():
                 match node:
-                    case ast.Name(name) if name == first:
+                    case ast.Name(found) if found == name:
                         self._inside[node] = kind
                     case ast.Call(ast.Name("super")):
                         self._inside[node] = kind
@@ -188,6 +182,18 @@ class DefinedNames:
         return any(
             base is not None and self._defines(base, attribute) for base in self._bases(kind)
         )
+
+
+def _self_name(method: ast.stmt) -> str:
+    """Return what a method calls its object; empty for a static one and where it is bound anew."""
+    if not isinstance(method, ast.FunctionDef) or not method.args.args:
+        return ""
+    first = method.args.args[0].arg
+    decorators = {ast.unparse(decorator) for decorator in method.decorator_list}
+    is_bound = any(target == first for node in method.body for target in _targets(node))
+    if first not in ("self", "cls") or "staticmethod" in decorators or is_bound:
+        return ""
+    return first
 
 
 def _targets(node: ast.AST) -> set[str]:

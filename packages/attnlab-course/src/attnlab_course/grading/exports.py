@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attnlab.core.store import make_folder, write_json
-from attnlab_course.grading.classroom import GradedAnswer
-from attnlab_course.grading.gradebook import Grade, Gradebook, Row
+from attnlab_course.grading.grades import Grade, Gradebook, Row
 from attnlab_course.grading.sheets import write_table
 from attnlab_course.grading.student_feedback import check_words, grade_words, row_words
 from attnlab_course.judge import costs_points
@@ -112,9 +111,13 @@ def _score(grade: Grade, points: float, of: float) -> Mapping[str, float]:
 
 
 def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, float]]:
-    """Yield for each check the students who pass it, and for each mistake those who made it."""
+    """Yield for each check the students who pass it, and for each mistake those who made it.
+
+    Those who are not on the list of students do not count.
+    """
     for name in book.exercises:
-        outcomes = list(_outcomes(book, name))
+        grades = [row.grade(name) for row in book.listed]
+        outcomes = [grade.graded for grade in grades if grade.graded is not None]
         of = len(outcomes)
         if not of:
             continue
@@ -129,10 +132,3 @@ def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, flo
             yield name, "check passed", check.name, count, of, count / of
         for mistake, count in Counter(dict(sorted(made.items()))).most_common():
             yield name, "mistake named", mistake, count, of, count / of
-
-
-def _outcomes(book: Gradebook, exercise: str) -> Iterator[GradedAnswer]:
-    for row in book.rows:
-        for grade in row.grades:
-            if grade.exercise == exercise and grade.graded is not None:
-                yield grade.graded

@@ -8,7 +8,6 @@ a score that is posted into a page that is read.
 
 import email.utils
 import time
-import tomllib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -20,7 +19,8 @@ import jwt
 import requests
 
 from attnlab.core.store import refusing_damage
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab_course.grading.course_file import TEXT, read_settings
 from attnlab_course.grading.file_names import inert
 
 T = TypeVar("T")
@@ -90,30 +90,17 @@ def read_platform(path: Path) -> Platform:
             not encrypted.
         CouldNotRun: the file cannot be read.
     """
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CouldNotRun(f"could not read {path}: {error}.") from None
-    _check_settings(path, settings)
-    for name in ("key", "users"):
-        if name in settings:
-            settings[name] = str(path.parent / settings[name])
-    return Platform(**settings)
-
-
-def _check_settings(path: Path, settings: Mapping[str, object]) -> None:
-    known = [setting.name for setting in fields(Platform)]
-    for name, value in settings.items():
-        if name not in known:
-            raise WrongUsage(f"{path}: there is no {name!r}; {did_you_mean(name, known)}")
-        if not isinstance(value, str) or not value:
-            raise WrongUsage(f"{path}: {name} must be a text between quotes; got {value!r}.")
-        if name in _ADDRESSES:
-            _check_encrypted(value, f"{path}: {name}")
+    settings = read_settings(path, {setting.name: TEXT for setting in fields(Platform)})
+    for name in settings.keys() & {*_ADDRESSES}:
+        _check_encrypted(settings[name], f"{path}: {name}")
     for choices in _NEEDED:
         if not any(settings.keys() >= {*names.split()} for names in choices):
             words = " or ".join(names.replace(" ", " with ") for names in choices)
             raise WrongUsage(f"{path} needs {words}.")
+    for name in ("key", "users"):
+        if name in settings:
+            settings[name] = str(path.parent / settings[name])
+    return Platform(**settings)
 
 
 def _check_encrypted(url: str, what: str) -> None:

@@ -14,11 +14,13 @@ from typing import Any
 from attnlab.core.store import explained
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab_course.grading.classroom import grade_class
-from attnlab_course.grading.gradebook import Course, make_gradebook, read_course
+from attnlab_course.grading.course_file import Course, read_course
+from attnlab_course.grading.gradebook import make_gradebook
 from attnlab_course.grading.results import student_result
 from attnlab_course.grading.roster import name_students, read_time
+from attnlab_course.grading.submission import Submission
 from attnlab_course.grading.submission_files import MOST_BYTES
-from attnlab_course.grading.submissions import Submission, read_into
+from attnlab_course.grading.submissions import read_into
 from attnlab_course.sandbox.jail import Jail, probe
 from attnlab_course.sandbox.replies import Reply
 from attnlab_course.sandbox.worker import Worker

@@ -19,7 +19,7 @@ from attnlab.core.store import make_folder, write_text
 from attnlab.display import harmless, plural
 from attnlab.draw.colors import color_css
 from attnlab_course.grading.exports import check_shares
-from attnlab_course.grading.gradebook import Gradebook, Row
+from attnlab_course.grading.grades import Gradebook, Row
 from attnlab_course.grading.similarity import Alike, is_solution
 from attnlab_course.grading.student_feedback import (
     check_words,
@@ -28,7 +28,7 @@ from attnlab_course.grading.student_feedback import (
     points_words,
     total_words,
 )
-from attnlab_course.judge import OPEN
+from attnlab_course.judge import FOLLOWS, OPEN
 
 
 def write_pages(book: Gradebook, alike: Sequence[Alike], folder: Path) -> None:
@@ -58,6 +58,7 @@ def render_student(book: Gradebook, row: Row) -> str:
         mistake_words=mistake_words,
         check_words=check_words,
         OPEN=OPEN,
+        FOLLOWS=FOLLOWS,
     )
 
 
@@ -71,31 +72,11 @@ def render_class(book: Gradebook, alike: Sequence[Alike]) -> str:
         heading=book.course.title,
         subtitle=f"{students}, {book.of:g} points",
         book=book,
-        rows=map(_class_row, book.rows),
         checks=check_shares(book),
         alike=alike,
         copied=list(_copied(book)),
         texts=list(_texts(book)),
     )
-
-
-def _class_row(row: Row) -> tuple[Row, list[str], list[str]]:
-    """Return a row with its cells, one for each exercise, and what is to be looked at."""
-    notes = [*row.private, *row.submission.problems]
-    cells = []
-    for grade in row.grades:
-        cell = f"{grade.points:g}"
-        if grade.state == "missing":
-            cell = "–"
-        elif grade.is_open:
-            cell += "?"
-        cells.append(cell)
-        if grade.state == "needs review" and grade.graded is not None:
-            used = ", ".join(grade.graded.banned)
-            notes.append(f"{grade.exercise} uses {used}; {grade.held:g} points are held")
-    if row.days_late:
-        notes.append(f"days late: {row.days_late}")
-    return row, cells, notes
 
 
 def _copied(book: Gradebook) -> Iterator[tuple[str, list[str]]]:

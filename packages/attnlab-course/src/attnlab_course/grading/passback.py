@@ -52,6 +52,16 @@ def read_results(folder: Path) -> list[Result]:
             f"{folder} holds no grades; expected the folder that attnlab grade writes, or one of "
             "results of attnlab grade-one."
         )
+    _check_results(results, folder)
+    return results
+
+
+def _check_results(results: Sequence[Result], folder: Path) -> None:
+    """Check that each student has one result, and all are out of the same points.
+
+    Raises:
+        WrongUsage: they do not.
+    """
     counts = Counter(result["student"] for result in results)
     twice = [student for student, count in counts.items() if count > 1]
     if twice:
@@ -62,7 +72,6 @@ def read_results(folder: Path) -> list[Result]:
             f"the results in {folder} are out of {', '.join(map(str, sorted(totals)))} points; "
             "grade all with the same course.toml, whose exercises give points."
         )
-    return results
 
 
 def _read_result(file: Path) -> Result:
@@ -104,22 +113,27 @@ def match_users(
             owners.setdefault(_plain(member.get(name)), set()).add(str(member["user_id"]))
     users = Users()
     for result in results:
-        student, facts = result["student"], result.get("facts", {})
-        names = [facts.get("email"), facts.get("sis_user_id"), facts.get("name"), student]
-        shared = [owners[name] for name in map(_plain, names) if name and name in owners]
-        if student in listed:
-            users.ids[student] = listed[student]
-        elif not shared:
-            users.unknown[student] = "no user of the platform has this email, id or name"
-        elif len(shared[0]) > 1:
-            users.unknown[student] = f"{len(shared[0])} members share the email, id or name"
+        student = result["student"]
+        found = {listed[student]} if student in listed else _owners_of(result, owners)
+        if len(found) == 1:
+            (users.ids[student],) = found
+        elif found:
+            users.unknown[student] = f"{len(found)} members share the email, id or name"
         else:
-            (users.ids[student],) = shared[0]
+            users.unknown[student] = "no user of the platform has this email, id or name"
     counts = Counter(users.ids.values())
     for student, user in list(users.ids.items()):
         if counts[user] > 1:
             users.unknown[student] = f"user {users.ids.pop(student)} is another student's, too"
     return users
+
+
+def _owners_of(result: Result, owners: Mapping[str, set[str]]) -> set[str]:
+    """Return the users who have the first email, id or name of a student that some user has."""
+    facts = result.get("facts", {})
+    names = [facts.get("email"), facts.get("sis_user_id"), facts.get("name"), result["student"]]
+    shared = [owners[name] for name in map(_plain, names) if name and name in owners]
+    return shared[0] if shared else set()
 
 
 def _plain(name: object) -> str:
@@ -193,9 +207,11 @@ class Sending:
     column: str
     outcomes: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def count(self, outcome: str) -> int:
-        """Return how many results have an outcome."""
-        return sum(found == outcome for found, _ in self.outcomes.values())
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many results have each outcome."""
+        counts = Counter(outcome for outcome, _ in self.outcomes.values())
+        return {name: counts[name] for name in ("sent", "before", "refused", "unknown")}
 
 
 def send_scores(

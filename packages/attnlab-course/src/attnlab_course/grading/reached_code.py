@@ -120,23 +120,31 @@ def _read(node: ast.stmt) -> _Statement:
     statement = _Statement(node)
     top = symtable.symtable(ast.unparse(node), "answer", "exec")
     for table in all_tables(top):
-        is_class = isinstance(table, symtable.Class)
         for symbol in table.get_symbols():
-            name = symbol.get_name()
-            is_global = table is top or symbol.is_global()
-            if symbol.is_referenced() and (is_global or is_class):
-                statement.used.add(name)
-            is_bound = symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
-            if is_bound and table is top:
-                statement.bound.add(name)
-            elif symbol.is_assigned() and symbol.is_declared_global():
-                statement.written.add(name)
+            _note_symbol(symbol, table, top, statement)
     is_star = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
     if is_star or not statement.used.isdisjoint(DYNAMIC):
         statement.written.add(_ANYTHING)
     for part in ast.walk(node):
         _note_changes(part, statement)
     return statement
+
+
+def _note_symbol(
+    symbol: symtable.Symbol,
+    table: symtable.SymbolTable,
+    top: symtable.SymbolTable,
+    statement: _Statement,
+) -> None:
+    """Note whether a name is used, bound at the top of a statement, or set from within."""
+    name = symbol.get_name()
+    is_seen = table is top or symbol.is_global() or isinstance(table, symtable.Class)
+    if symbol.is_referenced() and is_seen:
+        statement.used.add(name)
+    if symbol.is_assigned() and symbol.is_declared_global() and table is not top:
+        statement.written.add(name)
+    if table is top and (symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()):
+        statement.bound.add(name)
 
 
 def _note_changes(node: ast.AST, statement: _Statement) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attnlab.core.store import write_json
 from attnlab_course.grading.exports import gradescope_results
-from attnlab_course.grading.gradebook import Grade, Gradebook, Row
+from attnlab_course.grading.grades import Grade, Gradebook, Row
 from attnlab_course.grading.similarity import Alike
 
 CLASS_FILE = "grades.json"

@@ -12,19 +12,12 @@ from pathlib import Path
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab_course.grading.file_names import inert
 from attnlab_course.grading.sheets import read_table
-from attnlab_course.grading.submissions import Submission
+from attnlab_course.grading.submission import Submission
 from attnlab_course.submit import file_label
 
 ROSTER = (
-    "student",
-    "name",
-    "id",
-    "sis_user_id",
-    "sis_login_id",
-    "section",
-    "identifier",
-    "email",
-    "submitted",
+    *("student", "name", "id", "sis_user_id", "sis_login_id", "section"),
+    *("identifier", "email", "submitted"),
 )
 """The columns of a list of students; only the first is needed."""
 
@@ -132,11 +125,11 @@ def likely_name(student: str, students: Iterable[str]) -> str | None:
     alone, as a first name is.
     """
     names, bare = {_bare(name): name for name in students}, _bare(student)
+    near = difflib.get_close_matches(bare, names, 1, 0.8)
     within = [name for name in names if name and name in bare]
-    parts = [name for name in names if set(bare.split()) <= set(name.split())]
-    alone = parts if bare and len(parts) == 1 else []
-    (near,) = difflib.get_close_matches(bare, names, 1, 0.8) or within[:1] or alone or (None,)
-    return None if near is None else names[near]
+    parts = [name for name in names if bare and set(bare.split()) <= set(name.split())]
+    found = [*near, *within[:1], *(parts if len(parts) == 1 else [])]
+    return names[found[0]] if found else None
 
 
 def _names_on_list(

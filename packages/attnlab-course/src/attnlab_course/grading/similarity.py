@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from attnlab_course.cells import parse_program, solution_text
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.grading.submissions import Answer, Submission
+from attnlab_course.grading.submission import Answer, Submission
 
 _RUN = 12  # tokens of a fingerprint
 _WINDOW = 6  # neighboring fingerprints of which the smallest is kept

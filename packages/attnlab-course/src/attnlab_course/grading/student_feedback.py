@@ -8,8 +8,9 @@ only if it is one of Python's own.
 import re
 
 from attnlab_course.exercise import Check, CourseExercise, Failure
+from attnlab_course.feedback import unexplained_words
 from attnlab_course.grading.classroom import GradedAnswer
-from attnlab_course.grading.gradebook import Grade, Gradebook, Row
+from attnlab_course.grading.grades import Grade, Gradebook, Row
 from attnlab_course.judge import OPEN, costs_points, passed_words
 from attnlab_course.sandbox.replies import PYTHON_ERRORS, TOO_LARGE
 
@@ -60,8 +61,11 @@ def failure_words(kind: str) -> str:
 
 
 def mistake_words(exercise: CourseExercise, graded: GradedAnswer) -> str:
-    """Return the sentence of the mistake behind an answer; an empty text without one."""
-    return exercise.mistake(graded.mistake).says if graded.mistake is not None else ""
+    """Return the sentences of the mistake behind an answer; an empty text without one."""
+    if graded.mistake is None:
+        return ""
+    says = exercise.mistake(graded.mistake).says
+    return f"{says} {unexplained_words(graded.unexplained)}" if graded.unexplained else says
 
 
 def grade_words(grade: Grade) -> str:
@@ -87,7 +91,8 @@ def _why_not_all(grade: Grade) -> str:
     if grade.state != "graded" or graded is None or graded.is_blank or not graded.checks:
         return grade_words(grade)
     failed = [name for name, failure in graded.checks.items() if costs_points(failure)]
-    return f"failed: {', '.join(failed)}" if failed else grade_words(grade)
+    why = f" ({failure_words(graded.failure_kind)})" if graded.failure_kind else ""
+    return f"failed: {', '.join(failed)}{why}" if failed else grade_words(grade)
 
 
 def points_words(grade: Grade) -> str:
@@ -114,8 +119,9 @@ def row_words(book: Gradebook, row: Row) -> str:
     for grade in row.grades:
         why = _why_not_all(grade)
         words.append(f"{grade.exercise}: {points_words(grade)}{why and f', {why}'}")
-        if grade.graded is not None:
+        if grade.graded is not None and grade.graded.mistake is not None:
             words.append(mistake_words(book.course.exercises[grade.exercise], grade.graded))
     if row.late_percent:
         words.append(f"{row.late_percent:g} % less, {row.days_late} days late")
-    return " ".join(f"{sentence.rstrip('.')}." for sentence in filter(None, words))
+    ended = [sentence if sentence.endswith((".", "?")) else f"{sentence}." for sentence in words]
+    return " ".join(ended)

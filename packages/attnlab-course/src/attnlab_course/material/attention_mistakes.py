@@ -8,7 +8,7 @@ replaced; an exercise gives the pieces.
 
 import textwrap
 
-from attnlab_course.exercise import Mistake
+from attnlab_course.exercise import Mistake, read_mistakes
 
 _NAN = "torch.nan_to_num(weights)"
 _ZEROS = "scores.masked_fill(scores * mask == 0, {})"
@@ -100,70 +100,69 @@ def _guarded(guard: str, *lines: str) -> list[str]:
     return kept
 
 
-def axis_mistake(old: str) -> Mistake:
+def axis_mistake(old: str) -> tuple[Mistake, ...]:
     """Return the mistake of a softmax, over the last axis in `old`, that runs over another one."""
-    return Mistake(
-        "softmax over queries",
-        old,
-        old.replace("dim=-1", "dim=-2"),
-        "The softmax runs over another axis than the keys, such as the queries. The weights of "
-        "each query must sum to 1, not those of each key.",
-        (old.replace("dim=-1", "dim=0"),),
-    )
+    return _filled(_AXIS, old=old, second=old.replace("-1", "-2"), first=old.replace("-1", "0"))
+
+
+_AXIS = """
+## softmax over queries: The softmax runs over another axis than the keys, such as the queries. The
+weights of each query must sum to 1, not those of each key.
+- {old}
++ {second}
+or
++ {first}
+"""
 
 
 def root_mistakes(
-    old: str, width: str, queries: str, *others: str, root: str = "math.sqrt"
+    old: str, width: str, *others: str, root: str = "math.sqrt"
 ) -> tuple[Mistake, ...]:
     """Return the mistakes that are made where scores are divided by the root of a width.
 
     Args:
         old: the division in the solution, from its sign on, such as `/ math.sqrt(size)`.
         width: the expression of the width.
-        queries: that of the number of queries.
-        others: those of other numbers that are taken for the width.
+        others: those of other numbers that are taken for the width, such as that of the queries.
         root: the function that takes roots.
     """
-    return (
-        Mistake(
-            "no scaling",
-            old,
-            "",
-            "The scores are not divided by √width, so they grow with the width.",
-        ),
-        Mistake(
-            "scaled by the width",
-            old,
-            f"/ {width}",
-            "The scores are divided by the width itself, not by its root: the weights are too "
-            "even.",
-        ),
-        Mistake(
-            "scaled by the number of queries",
-            old,
-            f"/ {root}({queries})",
-            "The scores are divided by the root of another number, such as the number of queries "
-            "or of keys. They grow with the number of products that are summed in each: the width.",
-            tuple(f"/ {root}({other})" for other in others),
-        ),
-    )
+    divisions = "\nor\n".join(f"+ / {root}({other})" for other in others)
+    return _filled(_ROOT, old=old, width=width, divisions=divisions)
 
 
-def power_mistake(old: str, value: str, before: str = "/ ") -> Mistake:
+_ROOT = """
+## no scaling: The scores are not divided by √width, so they grow with the width.
+- {old}
+## scaled by the width: The scores are divided by the width itself, not by its root: the weights
+are too even.
+- {old}
++ / {width}
+## scaled by the number of queries: The scores are divided by the root of another number, such as
+the number of queries or of keys. They grow with the number of products that are summed in each:
+the width.
+- {old}
+{divisions}
+"""
+
+
+def power_mistake(old: str, value: str) -> tuple[Mistake, ...]:
     """Return the mistake of a power that is meant as a root and read as a fraction.
 
     Args:
-        old: the root in the solution, from `before` on.
+        old: the root in the solution, from the sign before it on.
         value: the expression whose root is taken.
-        before: what stands before the root.
     """
-    return Mistake(
-        "half in place of a root",
-        old,
-        f"{before}{value} ** 1 / 2",
-        "`x ** 1 / 2` is half of x, since Python takes the power first; the root is `x ** 0.5`.",
-        also=(f"{before}({value} ** 1 / 2)",),
-    )
+    return _filled(_POWER, old=old, sign=old[0], value=value)
+
+
+_POWER = """
+## half in place of a root: `x ** 1 / 2` is half of x, since Python takes the power first; the root
+is `x ** 0.5`.
+- {old}
++ {sign} {value} ** 1 / 2
+or
++ {sign} ({value} ** 1 / 2)
+"""
 
 
 def heads_mistakes(
@@ -176,76 +175,58 @@ def heads_mistakes(
         merge: puts the heads side by side; the wrong one by a reshape alone.
         root: divides by the root of a head's width; the wrong one by that of the whole.
     """
-    return (
-        Mistake(
-            "split without turning",
-            *split,
-            "The heads are cut out by a reshape alone, which mixes positions: a head gets pieces "
-            "of one position where it should get one piece of each.",
-        ),
-        Mistake(
-            "merged without turning",
-            *merge,
-            "The heads' results are put together by a reshape alone, which mixes positions. Turn "
-            "the axes back first.",
-        ),
-        Mistake(
-            "scaled by the whole width",
-            *root,
-            "The scores are divided by the root of the whole width. A head's scores sum over its "
-            "own columns only.",
-        ),
-    )
+    return _filled(_HEADS, split=split, merge=merge, root=root)
+
+
+_HEADS = """
+## split without turning: The heads are cut out by a reshape alone, which mixes positions: a head
+gets pieces of one position where it should get one piece of each.
+- {split[0]}
++ {split[1]}
+## merged without turning: The heads' results are put together by a reshape alone, which mixes
+positions. Turn the axes back first.
+- {merge[0]}
++ {merge[1]}
+## scaled by the whole width: The scores are divided by the root of the whole width. A head's scores
+sum over its own columns only.
+- {root[0]}
++ {root[1]}
+"""
 
 
 def eps_mistakes(number: str, eps: str) -> tuple[Mistake, ...]:
     """Return the mistakes that are made with the eps of a normalization, √(number + eps)."""
-    old = f"torch.sqrt({number} + {eps})"
-    return (
-        Mistake(
-            "eps as a floor",
-            old,
-            f"torch.sqrt({number}.clamp(min={eps}))",
-            "eps is only the least that is divided by. It is added inside the root.",
-            (f"torch.sqrt({number}).clamp(min={eps})",),
-        ),
-        Mistake(
-            "eps outside",
-            old,
-            f"(torch.sqrt({number}) + {eps})",
-            "eps is added to the root. It belongs inside it.",
-        ),
-    )
+    return _filled(_EPS, number=number, eps=eps)
+
+
+_EPS = """
+## eps as a floor: eps is only the least that is divided by. It is added inside the root.
+- torch.sqrt({number} + {eps})
++ torch.sqrt({number}.clamp(min={eps}))
+or
++ torch.sqrt({number}).clamp(min={eps})
+## eps outside: eps is added to the root. It belongs inside it.
+- torch.sqrt({number} + {eps})
++ (torch.sqrt({number}) + {eps})
+"""
 
 
 def dropout_mistakes(numbers: str) -> tuple[Mistake, ...]:
     """Return the mistakes that are made where a module drops some numbers."""
-    old = f"self.dropout({numbers})"
-    return (
-        Mistake(
-            "always dropped",
-            old,
-            f"nn.functional.dropout({numbers}, self.dropout.p)",
-            "Numbers are dropped in evaluation as well: a function does not know the mode unless "
-            "it is told.",
-        ),
-        Mistake(
-            "not made larger",
-            old,
-            f"{numbers} * (torch.rand_like({numbers}) >= self.dropout.p) "
-            f"if self.training else {numbers}",
-            "The numbers that stay are not divided by 1 − chance, so training sees smaller sums "
-            "than evaluation.",
-        ),
-    )
+    return _filled(_DROPOUT, x=numbers)
 
 
-def plus_one_mistake(old: str, new: str, *also: str | tuple[str, str]) -> Mistake:
-    """Return the mistake of a softmax whose sum has a 1 added to it."""
-    return Mistake(
-        "one more in the sum",
-        old,
-        new,
-        "A 1 is added to the sum of the exponentials, so the weights sum to less than 1.",
-        also,
-    )
+_DROPOUT = """
+## always dropped: Numbers are dropped in evaluation as well: a function does not know the mode
+unless it is told.
+- self.dropout({x})
++ nn.functional.dropout({x}, self.dropout.p)
+## not made larger: The numbers that stay are not divided by 1 − chance, so training sees smaller
+sums than evaluation.
+- self.dropout({x})
++ {x} * (torch.rand_like({x}) >= self.dropout.p) if self.training else {x}
+"""
+
+
+def _filled(patches: str, **pieces: object) -> tuple[Mistake, ...]:
+    return read_mistakes(patches.format(**pieces))

@@ -34,6 +34,28 @@ def inputs_case(case: Case) -> Case:
     return replace(case, answer="inputs", expected=tensors, judge=None, words=words)
 
 
+def inputs_check(cases: Callable[[Generator], Iterable[Case]], name: str = "inputs") -> Check:
+    """Return the check that what cases ask leaves their tensors as they were."""
+
+    def drawn(random: Generator) -> Iterator[Case]:
+        return map(inputs_case, cases(random))
+
+    return Check(name, "leaves its inputs as they are", drawn)
+
+
+def parameters_check(words: str, call: str, *builds: tuple[Any, ...], points: int = 1) -> Check:
+    """Return the check of a class's parameters, by name and shape.
+
+    Args:
+        words: the requirement.
+        call: the class.
+        builds: arguments of its constructor, for each case.
+        points: its share of the exercise's points.
+    """
+    cases = [Case(call, build=(args, {}), answer="parameters") for args in builds]
+    return Check("parameters", words, lambda random: cases, points)
+
+
 def gradients_case(case: Case, tolerance: float = 1e-4) -> Case:
     """Ask for the gradients of a case's floating-point tensors."""
     words = f"{case.words} (its gradients)".strip()

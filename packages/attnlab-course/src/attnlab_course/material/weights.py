@@ -1,14 +1,13 @@
-"""Heads that a student designs: read as matrices, run on every input, and mended to name a mistake.
+"""Heads that a student designs: read as matrices, and run on every input.
 
 A design can be right in many ways, so its behavior is judged and never its numbers: all inputs of
-a task pass through the head, in NumPy float64 with a softmax that does not overflow. A mistake is
-named by its *repair*: the design is right as soon as one thing in it is put right.
+a task pass through the head, in NumPy float64 with a softmax that does not overflow.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from attnlab.tasks.vectors import VectorTask
 from attnlab_course.compare import show
-from attnlab_course.exercise import Case, Failure, Mistake
+from attnlab_course.exercise import Case, Failure
 
 Floats = NDArray[np.float64]
 
@@ -28,8 +27,6 @@ TOLERANCE = 1e-3
 
 FLOAT32 = 1e-3
 """How far the outputs of a design may differ between float32 and float64."""
-
-_MOST = 1e6  # how much louder the queries of a design are made to see whether that is all it lacks
 
 
 @dataclass(frozen=True)
@@ -144,13 +141,6 @@ class Worst:
         )
 
 
-Repair = tuple[str, Callable[[Head], Head | None]]
-"""A mistake, and the change that would mend a design that makes it and no other.
-
-The change may return None where it does not apply.
-"""
-
-
 def read_head(answer: Any, task: VectorTask, positions: int = 0) -> Head | Failure:
     """Read the list that `weights()` returned, or say what is wrong with its form.
 
@@ -203,19 +193,6 @@ def judge_weights(
 
     case = Case("weights", judge=judge)
     return lambda random: [case]
-
-
-def once(diagnose: Callable[[Head], str | None]) -> Callable[[Head], str | None]:
-    """Return a diagnosis that remembers the heads it has seen."""
-    known: dict[object, str | None] = {}
-
-    def diagnosis(head: Head) -> str | None:
-        key = tuple((matrix.shape, matrix.tobytes()) for matrix in head.matrices)
-        if key not in known:
-            known[key] = diagnose(head)
-        return known[key]
-
-    return diagnosis
 
 
 def _read_matrix(name: str, value: Any) -> Floats | Failure:
@@ -299,138 +276,3 @@ def float32_words(head: Head, task: VectorTask) -> str | None:
             got, right = (show(trial.output[row, place].tolist()) for trial in (other, run))
             return f"on {text}, at place {at}: {got} in float32, {right} in float64"
     return None
-
-
-def name_mistake(
-    head: Head, repairs: Sequence[Repair], is_right: Callable[[Head], bool]
-) -> str | None:
-    """Return the mistake of the first repair that makes a design right; None without any."""
-    for mistake, change in repairs:
-        changed = change(head)
-        if changed is not None and is_right(changed):
-            return mistake
-    return None
-
-
-def missing_factor(head: Head, is_right: Callable[[Head], bool]) -> float | None:
-    """Return by how much the queries must grow until a design is right; None if that is not all.
-
-    Found by bisection, to a thousandth.
-    """
-    if not is_right(head.louder(_MOST)):
-        return None
-    low, high = 1.0, _MOST
-    while high / low > 1.001:
-        middle = math.sqrt(low * high)
-        if is_right(head.louder(middle)):
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def louder_words(head: Head, is_right: Callable[[Head], bool]) -> str:
-    """Say how far the gain of a design is from what is needed; nothing where that is not all."""
-    factor = missing_factor(head, is_right)
-    if factor is None or factor < 1.01:
-        return ""
-    return f"; with Qm {factor:.2f} times as large it would be right"
-
-
-def is_near(task: VectorTask, head: Head, lengths: Sequence[int] | None = None) -> bool:
-    """Whether every output on inputs of these lengths is near enough to its target."""
-    return Trial(head, task).worst(lengths).error <= TOLERANCE
-
-
-def near(task: VectorTask, lengths: Sequence[int]) -> Callable[[Head], str | None]:
-    """Return the criterion that outputs on inputs of these lengths are near their targets."""
-
-    def criterion(head: Head) -> str | None:
-        worst = Trial(head, task).worst(lengths)
-        if worst.error <= TOLERANCE:
-            return None
-        return worst.words(TOLERANCE) + louder_words(head, partial(is_near, task))
-
-    return criterion
-
-
-def gain_mistake(
-    head: Head, is_right: Callable[[Head], bool], is_right_if_short: Callable[[Head], bool]
-) -> str | None:
-    """Name what is wrong with a design that lacks nothing but larger queries; None for others.
-
-    "short inputs only", "root forgotten" (the gain is what the gap should be), "gain too low".
-    """
-    factor = missing_factor(head, is_right)
-    if factor is None or is_right(head):
-        return None
-    if is_right_if_short(head):
-        return "short inputs only"
-    if factor <= 1.001 * head.root <= 1.06 * factor:
-        return "root forgotten"
-    return "gain too low"
-
-
-def gain_mistakes(gain: float, low: float, root: float, short: float) -> tuple[Mistake, ...]:
-    """Return the mistakes that `gain_mistake` names, each with its gain in place of the right."""
-    old = f"gain = {gain}"
-    return (
-        Mistake(
-            "gain too low",
-            old,
-            f"gain = {low}",
-            "It looks at the right tokens, but not firmly enough: too much weight is left for the "
-            "others. The gain is too low.",
-        ),
-        Mistake(
-            "root forgotten",
-            old,
-            f"gain = {root}",
-            "The scores would be large enough before the division by √qk_dim, but that division "
-            "makes them too small.",
-        ),
-        Mistake(
-            "short inputs only",
-            old,
-            f"gain = {short}",
-            "It holds for short inputs only: in a longer one more wrong keys share the weight, so "
-            "the right one must stand out further.",
-        ),
-    )
-
-
-def value_mistake(head: Head, right_values: Floats, is_right: Callable[[Head], bool]) -> str | None:
-    """Name what is wrong with a design that lacks nothing but the right Vm; None for others.
-
-    "positions leak" or "wrong values".
-    """
-    letters = len(right_values)
-    mended, silent = np.zeros_like(head.Vm), head.Vm.copy()
-    mended[:letters] = right_values
-    silent[letters:] = 0.0
-    if is_right(head) or not is_right(replace(head, Vm=mended)):
-        return None
-    return "positions leak" if is_right(replace(head, Vm=silent)) else "wrong values"
-
-
-def add_scores(head: Head, task: VectorTask, table: Floats) -> Head:
-    """Return the head with numbers added to its scaled scores.
-
-    Args:
-        head: with positions.
-        task: says how many tokens there are.
-        table: (features of the query, features of the key), a feature being a token or a place.
-    """
-    places, tokens = task.row_length, task.input_dim
-    pos = head.pos if head.pos is not None else np.zeros((places, 0))
-    shown = np.zeros((len(head.Km) + places, tokens + places))
-    shown[:tokens, :tokens] = np.eye(tokens)
-    shown[len(head.Km) :, tokens:] = np.eye(places)
-    below = np.zeros((places, head.Km.shape[1]))
-    root = math.sqrt(head.Km.shape[1] + tokens + places)
-    return Head(
-        Km=np.hstack([np.vstack([head.Km, below]), shown]),
-        Qm=root * np.hstack([np.vstack([head.Qm, below]) / head.root, shown @ table]),
-        Vm=np.vstack([head.Vm, np.zeros((places, head.Vm.shape[1]))]),
-        pos=np.hstack([pos[:places], np.eye(places)]),
-    )

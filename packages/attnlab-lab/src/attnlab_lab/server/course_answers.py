@@ -66,10 +66,10 @@ def _open(folder: str, name: str) -> dict[str, object]:
         "statement": statement,
         "picture": _picture(name),
         "code": _code(source),
-        "hint": list(exercise.parts.hints[: state.hints]),
+        "hint": list(exercise.hints[: state.hints]),
         "has_mistake": bool(_mistake_hint(workspace, exercise, state)),
         "seconds": Limits.seconds,
-        "all_hints": len(exercise.parts.hints),
+        "all_hints": len(exercise.hints),
         "rubric": list(exercise.parts.rubric),
         "file": str(workspace.folder / f"{name}.py"),
     }
@@ -96,7 +96,7 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
 def _hint(folder: str, name: str) -> dict[str, object]:
     """Return the next hint, and those before it; first that of the mistake that was found."""
     exercise, workspace = find_exercise(name), Workspace(Path(folder))
-    hints, state = exercise.parts.hints, workspace.states().get(name, State())
+    hints, state = exercise.hints, workspace.states().get(name, State())
     if state.mistake:
         workspace.record("hint", exercise=name, mistake=state.mistake)
         lines = _mistake_hint(workspace, exercise, state)

@@ -1,0 +1,269 @@
+"""The answers that are in the files of a submission.
+
+What a manifest lists is an answer. Without one it is a program or notebook that is named after an
+exercise, a notebook that answers several, a record or a homework's log in JSON.
+"""
+
+import ast
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from functools import cache
+from pathlib import PurePosixPath
+
+from attnlab.errors import WrongUsage
+from attnlab_course.cases import draw_questions
+from attnlab_course.cells import parse_program
+from attnlab_course.exercise import CourseExercise
+from attnlab_course.grading.file_names import (
+    ENDINGS,
+    MOST_NAME,
+    ending_of,
+    exercise_of,
+    inert,
+    number_in,
+)
+from attnlab_course.grading.homework_log import answers_of_log, is_homework_log
+from attnlab_course.grading.nbgrader import code_cells, marked_in, named_in
+from attnlab_course.grading.record import answers_of_record
+from attnlab_course.grading.submission import Answer, Submission
+from attnlab_course.notebook_cells import join_cells
+from attnlab_course.sandbox.runner import Json, encode
+from attnlab_course.submit import text_answer
+from attnlab_course.workspace import FORM, LOG, is_untouched, read_events
+
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # of odd JSON
+
+
+@dataclass(frozen=True)
+class AnswerReader:
+    """Finds the answers in the files of a submission."""
+
+    submission: Submission
+    files: Mapping[str, bytes]
+    exercises: Mapping[str, CourseExercise]
+
+    def read(self) -> None:
+        """Take what the manifest lists; without one, what the files' names and contents say."""
+        manifests = [name for name in self.files if PurePosixPath(name).name == "manifest.json"]
+        if manifests:
+            first = min(manifests, key=len)
+            self._read_log(first.removesuffix("manifest.json"))
+            if self._read_manifest(first):
+                return
+        known = [name for name in self.files if ending_of(name) in ENDINGS]
+        for file in sorted(known, key=self._rank):
+            try:
+                self._read_loose(file)
+            except _DAMAGE as error:
+                self.submission.tell(f"{file} could not be read: {error}")
+
+    def _rank(self, file: str) -> tuple[bool, int, int, str]:
+        """Order files: those named after an exercise as it is, programs, and high numbers first."""
+        is_named = exercise_of(PurePosixPath(file).stem, self.exercises) is not None
+        return not is_named, ENDINGS.index(ending_of(file)), -number_in(file), file
+
+    def _read_manifest(self, name: str) -> bool:
+        """Read what a manifest lists; say whether it is one."""
+        try:
+            manifest = json.loads(self.files[name])
+            is_ours = manifest["format"] == FORM and isinstance(manifest["exercises"], dict)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            is_ours = False
+        if not is_ours:
+            self.submission.tell(f"manifest.json is not of the form {FORM!r}; its files were read")
+            return False
+        self.submission.label = inert(str(manifest.get("student", "")), MOST_NAME)
+        self.submission.created = inert(str(manifest.get("created", "")), 40)
+        for exercise, entry in manifest["exercises"].items():
+            self._read_entry(name.removesuffix("manifest.json"), exercise, entry)
+        return True
+
+    def _read_entry(self, root: str, exercise: str, entry: Json) -> None:
+        if exercise not in self.exercises:
+            self.submission.tell(f"the manifest lists {exercise}, which is no exercise here")
+            return
+        file = str(entry.get("file")) if isinstance(entry, dict) else ""
+        content = self.files.get(root + file)
+        if content is None:
+            self.submission.tell(f"{exercise}: the manifest's file {file} is missing")
+            return
+        if hashlib.sha256(content).hexdigest() != entry.get("sha256"):
+            self.submission.tell(f"{exercise}: {file} is not the file that was handed in (hash)")
+        self._take(exercise, root + file)
+
+    def _read_log(self, root: str) -> None:
+        """Note which answers passed by the log, and which solutions were shown before."""
+        text = self.files.get(root + LOG, b"").decode(errors="replace")
+        for event in read_events(text.splitlines()):
+            exercise, claims = str(event.get("exercise")), self.submission.claims
+            if event.get("done") is True:
+                claims.setdefault(exercise, set()).add(str(event.get("sha256")))
+            elif event.get("event") == "solution" and exercise not in claims:
+                self.submission.given_up.add(exercise)
+
+    def _read_loose(self, file: str) -> None:
+        """Read a file that no manifest lists."""
+        path = PurePosixPath(file)
+        exercise = exercise_of(path.stem, self.exercises, loosely=True)
+        if exercise is not None:
+            if exercise_of(path.stem, self.exercises) is None:
+                self.submission.tell(f"{file} was read as {exercise}{path.suffix.lower()}")
+            self._take(exercise, file)
+        elif ending_of(file) == ".ipynb":
+            self._read_notebook(file)
+        elif ending_of(file) == ".json" and path.name != "manifest.json":
+            self._read_record(file)
+        elif path.name != "manifest.json":
+            self.submission.tell(f"{file} was passed over: its name is not that of an exercise")
+            self.submission.passed_over.append(inert(file, MOST_NAME))
+
+    def _read_notebook(self, file: str) -> None:
+        """Take the exercises that a notebook names, or else those whose functions it defines."""
+        text = self._text(file)
+        source = self._program_of_notebook(file, text)
+        named = [name for name in named_in(text) if name in self.exercises]
+        if not named:
+            tree = parse_program(source)
+            if tree is None:
+                self.submission.tell(f"{file} is no Python, so its exercises are not known")
+                return
+            marked = marked_in(text, self.exercises)
+            named = answered_by(_defined(tree), marked, self.exercises)
+        for exercise in named:
+            self._take(exercise, file)
+        if not named:
+            self.submission.tell(f"{file} answers no exercise: it defines none of their names")
+            self.submission.passed_over.append(inert(file, MOST_NAME))
+
+    def _program_of_notebook(self, file: str, text: str) -> str:
+        joined = join_cells(code_cells(text))
+        for number in joined.left_out:
+            self.submission.tell(
+                f"{file}: code cell {number} is no Python or too long, so it was left out"
+            )
+        return joined.program
+
+    def _read_record(self, file: str) -> None:
+        """Take the answers of a record or a homework's log; what a log lacks is left blank."""
+        record = json.loads(self._text(file))
+        if is_homework_log(record):
+            answers, problems = answers_of_log(record)
+            for words in problems:
+                self.submission.tell(f"{file}: {words}")
+        else:
+            answers = answers_of_record(record)
+        for exercise, answer in answers.items():
+            if exercise not in self.exercises:
+                continue
+            data = encode(answer["weights"]) if "weights" in answer else None
+            source = answer.get("source", "")
+            if not answer:
+                source = self.exercises[exercise].starter
+            self._add(Answer(exercise, file, source, data, answer.get("adapter", "")))
+
+    def _take(self, exercise: str, file: str) -> None:
+        """Add the answer that a file gives to an exercise, if something is written in it."""
+        try:
+            answer = self._answer(exercise, file)
+        except _DAMAGE as error:
+            self.submission.tell(f"{exercise}: {file} could not be read: {error}")
+            return
+        if answer is not None:
+            self._add(answer)
+        elif not self.files[file].strip():
+            self.submission.tell(f"{file} is empty")
+
+    def _answer(self, exercise: str, file: str) -> Answer | None:
+        kind = self.exercises[exercise].parts.kind
+        ending = ending_of(file)
+        source = self._text(file)
+        if ending == ".json":
+            answer = Answer(exercise, file, data=json.loads(source)["weights"])
+            is_written = answer.digest and kind == "weights"  # its numbers can be written again
+            return answer if is_written else None
+        if ending == ".ipynb":
+            source = self._program_of_notebook(file, source)
+        if ending != ".txt":
+            if is_untouched(self.exercises[exercise], source):
+                return None
+            if kind == "text":
+                source = text_answer(source) or ""
+        if not source.strip():
+            return None
+        return Answer(exercise, file, source)
+
+    def _add(self, answer: Answer) -> None:
+        before = self.submission.answers.get(answer.exercise)
+        starter = self.exercises[answer.exercise].starter
+        if before is None or (before.data is None and before.source == starter):
+            self.submission.answers[answer.exercise] = answer
+        elif (
+            answer.data is not None or answer.source != starter
+        ) and before.digest != answer.digest:
+            self.submission.tell(
+                f"{answer.exercise} is answered twice: {before.file} is graded, {answer.file} not"
+            )
+
+    def _text(self, file: str) -> str:
+        """Return the text of a file, also in the encodings of older systems."""
+        content = self.files[file]
+        try:
+            return content.decode("utf-16" if content[:2] in _UTF_16 else "utf-8-sig")
+        except UnicodeError:
+            if b"\0" in content:
+                raise WrongUsage("it is no text") from None
+        self.submission.tell(f"{file} is not in UTF-8, and was read as Latin-1")
+        return content.decode("latin-1")
+
+
+@cache
+def entry_names(exercise: CourseExercise) -> frozenset[str]:
+    """Return the names that an exercise asks for: of those that it gives only if it calls no other.
+
+    None for one that is not answered by a program.
+    """
+    if exercise.parts.kind != "code":
+        return frozenset()
+    calls = {str(case["call"]) for case in draw_questions(exercise, 0).encoded}
+    return frozenset(calls - {getattr(node, "name", "") for node in exercise.given} or calls)
+
+
+def answered_by(
+    defined: Set[str], marked: Set[str], exercises: Mapping[str, CourseExercise]
+) -> list[str]:
+    """Return the exercises that the names of a program answer, in the course's order.
+
+    A name that several exercises ask for answers those that are marked, else the first one.
+    """
+    calls = {name: entry_names(exercise) for name, exercise in exercises.items()}
+    asked = Counter(call for names in calls.values() for call in names)
+    fitting = [name for name in calls if calls[name] and calls[name] <= defined]
+
+    def rank(name: str) -> tuple[bool, bool]:
+        return name not in marked, all(asked[call] > 1 for call in calls[name])
+
+    answered: set[str] = set()
+    used: set[str] = set()
+    for name in sorted(fitting, key=rank):
+        if name in marked or not calls[name] <= used:
+            answered.add(name)
+            used |= calls[name]
+    return [name for name in fitting if name in answered]
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """Return the names that a program defines at its top."""
+    names: set[str] = set()
+    body = list(tree.body)
+    for node in body:
+        if isinstance(node, ast.Try):
+            body += node.body  # as a notebook's statements stand
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names

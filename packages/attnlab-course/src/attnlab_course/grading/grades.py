@@ -1,0 +1,213 @@
+"""The grades of a class: of an exercise, of a student, of all; what is open, refused or late."""
+
+import datetime
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from attnlab_course.grading.classroom import HASHED, GradedAnswer, file_name
+from attnlab_course.grading.course_file import Course
+from attnlab_course.grading.roster import likely_name, read_time
+from attnlab_course.grading.submission import Submission
+from attnlab_course.sandbox.replies import PYTHON_ERRORS
+from attnlab_course.submit import file_label
+
+
+@dataclass(frozen=True)
+class Grade:
+    """A student's points for an exercise.
+
+    Args:
+        exercise: which.
+        points: that count.
+        of: that there are.
+        held: that wait for a review.
+        state: graded, missing, needs review, rejected or waits (a text without points).
+        graded: the result; None for texts, and where there is no answer.
+        criteria: of a text, each with the points that it got from 0 to 1, empty while it waits.
+    """
+
+    exercise: str
+    points: float
+    of: float
+    held: float = 0.0
+    state: str = "graded"
+    graded: GradedAnswer | None = None
+    criteria: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a person has to look at it."""
+        is_unjudged = self.graded is not None and self.graded.unjudged is not None
+        return is_unjudged or self.state in ("needs review", "waits")
+
+    @property
+    def cell(self) -> str:
+        """Its points in a table: – where nothing was handed in, a ? where a person has to look."""
+        if self.state == "missing":
+            return "–"
+        return f"{self.points:g}{'?' if self.is_open else ''}"
+
+    @property
+    def reason(self) -> str:
+        """Why points are missing: the name of the mistake, or the error; empty if not known."""
+        kind = self.graded.failure_kind if self.graded is not None else ""
+        mistake = self.graded.mistake if self.graded is not None else None
+        return mistake or (kind if kind in PYTHON_ERRORS else "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A student's grades.
+
+    Args:
+        submission: what was handed in; empty for a student of the list who did not.
+        grades: in the order of the exercises.
+        facts: what the list of students says.
+        private: notes for the instructor alone.
+        unread: files and submissions that may hold more answers of this student.
+        days_late: days begun after the deadline.
+        late_percent: of the points, lost by being late.
+        points: the sum, less what is lost by being late.
+    """
+
+    submission: Submission
+    grades: tuple[Grade, ...]
+    facts: Mapping[str, str]
+    private: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    days_late: int = 0
+    late_percent: float = 0.0
+    points: float = 0.0
+
+    def grade(self, exercise: str) -> Grade:
+        """Return the grade of an exercise that counts."""
+        return next(grade for grade in self.grades if grade.exercise == exercise)
+
+    @property
+    def notes(self) -> list[str]:
+        """What the instructor has to look at."""
+        notes = [*self.private, *self.submission.problems]
+        for grade in self.grades:
+            if grade.state == "needs review" and grade.graded is not None:
+                used = ", ".join(grade.graded.banned)
+                notes.append(f"{grade.exercise} uses {used}; {grade.held:g} points are held")
+            elif grade.state == "waits":
+                notes.append(f"{grade.exercise} is a text, which waits for points")
+        if self.days_late:
+            notes.append(f"days late: {self.days_late}")
+        return notes
+
+    @property
+    def may_lack_answers(self) -> bool:
+        """Whether an exercise is missing that may be answered in what could not be assigned."""
+        return bool(self.unread) and any(grade.state == "missing" for grade in self.grades)
+
+    @property
+    def student(self) -> str:
+        """The name of the submission."""
+        return self.submission.student
+
+    @property
+    def time(self) -> datetime.datetime | None:
+        """When it was handed in, by the list of students or else by itself; None if not known."""
+        return read_time(self.facts.get("submitted") or self.submission.created)
+
+
+@dataclass(frozen=True)
+class Gradebook:
+    """The grades of a class.
+
+    Args:
+        course: what the instructor says of it.
+        exercises: those that count.
+        rows: one for each student.
+        unlisted: who handed in and is not on the list of students.
+        absent: who is on the list and handed in nothing.
+        passed_over: names among the submissions that are none.
+    """
+
+    course: Course
+    exercises: tuple[str, ...]
+    rows: tuple[Row, ...]
+    unlisted: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
+
+    @property
+    def listed(self) -> tuple[Row, ...]:
+        """The rows that gradebooks take: without those who are not on the list of students."""
+        return tuple(row for row in self.rows if row.student not in self.unlisted)
+
+    @property
+    def present(self) -> tuple[Row, ...]:
+        """The rows of those who are on the list and handed something in."""
+        return tuple(row for row in self.listed if row.student not in self.absent)
+
+    @property
+    def unlisted_words(self) -> tuple[str, ...]:
+        """Who is not on the list of students, each with the name that may be meant."""
+        likely = {name: likely_name(name, self.course.students) for name in self.unlisted}
+        return tuple(
+            f"{name} (did you mean {near}?)" if near else name for name, near in likely.items()
+        )
+
+    def state(self, row: Row) -> str:
+        """Return `graded`; `waits`, where a person has to look; `refused`, `unlisted` or `absent`.
+
+        A refused submission holds no answer that could be read. What waits or is refused has no
+        grade yet: gradebooks get none. Who may have answered in a file or submission that could
+        not be assigned waits, too.
+        """
+        if row.student in self.unlisted:
+            return "unlisted"
+        if not row.submission.answers and row.student not in self.absent:
+            return "refused"
+        if row.may_lack_answers:
+            return "waits"
+        if row.student in self.absent:
+            return "absent"
+        return "waits" if any(grade.is_open for grade in row.grades) else "graded"
+
+    def points(self, row: Row) -> float | None:
+        """Return a student's points; None while there is no grade yet."""
+        return row.points if self.state(row) in ("graded", "absent") else None
+
+    @cached_property
+    def folders(self) -> dict[str, str]:
+        """The name of each student's folder: the student's, with a hash where two are alike."""
+        labels = {row.student: file_label(row.student)[:60] for row in self.rows}
+        counts = Counter(label.casefold() for label in labels.values())
+        for student, label in labels.items():
+            is_alone = counts[label.casefold()] == 1 and not HASHED.search(label)
+            if not label or not is_alone:
+                labels[student] = file_name(student)
+        return labels
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """What was handed in and is in no gradebook or without a grade, as nothing can be read."""
+        rows = [row.student for row in self.rows if self.state(row) in ("refused", "unlisted")]
+        return (*rows, *self.passed_over)
+
+    @property
+    def handed_in(self) -> int:
+        """How many entries were handed in: those read and those refused."""
+        return len(self.rows) - len(self.absent) + len(self.passed_over)
+
+    @property
+    def without_time(self) -> tuple[str, ...]:
+        """Whose time is not known, and counts as before the deadline; none without a deadline."""
+        rows = self.present if self.course.deadline else ()
+        return tuple(row.student for row in rows if not row.time)
+
+    @property
+    def is_by_students_clock(self) -> bool:
+        """Whether a student's own clock says that a submission is late."""
+        return any(row.days_late and not row.facts.get("submitted") for row in self.rows)
+
+    @property
+    def of(self) -> float:
+        """How many points there are in all."""
+        return sum(map(self.course.of, self.exercises))
