@@ -39,11 +39,14 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
         lines.append(f"  {_mark(result)} {result.check.name:{width}}  {check_words(result)}")
         if result is shown:
             lines += _indented(_failure_lines(exercise, shown))
-    if outcome.mistake is not None:
-        lines.append(f"  → {outcome.mistake.says}")
-    if outcome.unexplained:
-        lines.append(f"  → {unexplained_words(outcome.unexplained)}")
+    lines += [f"  → {words}" for words in mistake_sentences(outcome)]
     return lines + waiting
+
+
+def mistake_sentences(outcome: Outcome) -> list[str]:
+    """Say which known mistake is behind a wrong answer, and whether there is more."""
+    says = [outcome.mistake.says] if outcome.mistake is not None else []
+    return [*says, unexplained_words(outcome.unexplained)] if outcome.unexplained else says
 
 
 def unexplained_words(checks: Sequence[str]) -> str:

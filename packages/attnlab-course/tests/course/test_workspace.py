@@ -84,7 +84,7 @@ def test_a_file_is_cells_and_a_starter_has_none_of_the_solution():
 
 def test_a_file_without_known_cells_is_refused():
     for source in ("x = 1\n", "# %% [strange]\nx = 1\n"):
-        with pytest.raises(WrongUsage, match=r"expected cells|a cell is code"):
+        with pytest.raises(WrongUsage, match=r"expected cells|a cell is one of code, markdown"):
             split_cells(source)
     with pytest.raises(WrongUsage, match="expected a notebook"):
         program_of_notebook("{}")

@@ -25,7 +25,13 @@ from attnlab_course.cells import (
     starter_program,
 )
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.feedback import call_lines, check_words, mistake_hint, shown_failure
+from attnlab_course.feedback import (
+    call_lines,
+    check_words,
+    mistake_hint,
+    mistake_sentences,
+    shown_failure,
+)
 from attnlab_course.grading.bans import ban_words
 from attnlab_course.judge import CheckResult, Outcome, passed_words
 from attnlab_course.sandbox.worker import Limits, Worker
@@ -167,7 +173,7 @@ def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
         "broken": outcome.broken,
         "checks": checks,
         "failure": failed and _failed(exercise, failed),
-        "mistake": outcome.mistake and outcome.mistake.says,
+        "mistake": " ".join(mistake_sentences(outcome)) or None,
         "waiting": outcome.waiting,
     }
 
