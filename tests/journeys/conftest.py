@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from filelock import FileLock
 
 PATIENCE = 240  # seconds after which something hangs, on a busy machine
 COMMANDS = Path(sys.executable).parent  # where pip puts `attnlab` and its like
@@ -50,7 +51,7 @@ def environment_of(home: Path) -> dict[str, str]:
 class Home:
     """A home of its own, and the folder in it where a person works.
 
-    The figures of a run are named and not painted, which is half of a short run, unless a story
+    Figures of a run or recording are named and not painted, which is half of a short run, unless a story
     says that its home paints them.
     """
 
@@ -154,6 +155,24 @@ def home(home_folder: Path, warm: subprocess.Popen[str], request: pytest.Fixture
     name = re.sub(r"\W+", "-", request.node.name)[:40]
     here = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=home_folder))
     return Home(home_folder, here, warm)
+
+
+@pytest.fixture(scope="session")
+def first_run(
+    tmp_path_factory: pytest.TempPathFactory, warm: subprocess.Popen[str]
+) -> tuple[Path, Answer]:
+    """The folder where `attnlab run sorting` was typed, once for all workers, and what it said."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    here, said = shared / "first" / "work", shared / "first" / "said.json"
+    with FileLock(shared / "first.lock"):
+        if not said.exists():
+            here.mkdir(parents=True)
+            home = Home(here.parent, here, warm)
+            home.paints = True
+            said.write_text(json.dumps(home.run("attnlab run sorting")))
+    return here, Answer(*json.loads(said.read_text()))
 
 
 class Lab:

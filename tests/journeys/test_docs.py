@@ -19,18 +19,18 @@ READ = [pytest.param(page, marks=SLOW) if page == COMMANDS else page for page in
 
 
 @pytest.fixture(scope="module")
-def folder(home_folder):
+def folder(home_folder, first_run):
     """The folder that all pages are read in, with the files of a clone that they name."""
     here = home_folder / "clone"
-    here.mkdir()
+    shutil.copytree(first_run[0], here)
     shutil.copytree(ROOT / "examples", here / "examples")
     return here
 
 
 @pytest.fixture(scope="module")
-def typed():
+def typed(first_run):
     """What each command of the pages has printed."""
-    return {}
+    return {"attnlab run sorting": first_run[1].out}
 
 
 @pytest.mark.parametrize("page", READ, ids=IDS)

@@ -2,15 +2,16 @@
 
 import re
 import shlex
+import shutil
 import signal
 
 import pytest
 
 
-def test_a_first_model_is_trained_shown_asked_and_cut(home, visit):
+def test_a_first_model_is_trained_shown_asked_and_cut(home, visit, first_run):
     home.environment["BROWSER"] = "true"
-    home.paints = True
-    answer = home.run("attnlab run sorting")
+    folder, answer = first_run
+    shutil.copytree(folder, home.here, dirs_exist_ok=True)
     painted = [file.suffix for file in (home.here / "runs/sorting/figures").iterdir()]
     assert painted.count(".png") == painted.count(".svg") > 0
     assert "3 of 3 claims hold, self-checks: 1 of 1" in answer.out

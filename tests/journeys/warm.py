@@ -21,6 +21,7 @@ import torch._dynamo  # which opening a model loads
 import attnlab.cli.commands
 import attnlab.experiments.runner  # noqa: F401
 from attnlab.draw import figures
+from attnlab.draw.attention import figure_files
 
 OTHERS = (  # what commands load, where it is installed
     "matplotlib.backends.backend_agg",
@@ -57,6 +58,7 @@ def become(command: dict[str, Any]) -> None:
     sys.argv = command["words"]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     if not command["paints"]:
+        figure_files.to_bytes = lambda *_, **__: UNPAINTED
         figures.to_files = lambda name, _: {f"{name}.{kind}": UNPAINTED for kind in ("png", "svg")}
 
 
