@@ -89,7 +89,7 @@ picture: $(VENV)/test.done
 
 # The list of public names, which tests hold: after names were added.
 public-names: $(VENV)/test.done
-	$(BIN)/python -m tests.public_names
+	$(BIN)/python docs/public_names.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

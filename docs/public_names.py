@@ -1,4 +1,4 @@
-"""The list of public names, made by the program: `make public-names` rewrites public_names.txt.
+"""The list of public names, made by the program: `make public-names` writes tests/public_names.txt.
 
 Public are the names of the face (`__init__.pyi`) and those that the reference of the site has, with
 their parameters; the commands with their options; the settings of experiments; the groups of entry
@@ -22,7 +22,7 @@ from attnlab.cli.commands import app
 from attnlab.experiments import registry
 
 ROOT = Path(__file__).parents[1]
-LIST = Path(__file__).with_suffix(".txt")
+LIST = ROOT / "tests" / "public_names.txt"
 PROMISE = ROOT / "docs" / "compatibility.md"
 CHANGES = ROOT / "CHANGELOG.md"
 ENTRY = re.compile(r"^\.\. auto(function|class|module):: (\S+)(\n +:members:)?", re.M)

@@ -4,8 +4,8 @@ import pytest
 from cyclopts import App
 
 import attnlab
-from tests import public_names
-from tests.public_names import breaks, broken_promises, may_go
+from docs import public_names
+from docs.public_names import breaks, broken_promises, may_go
 
 LISTED = public_names.LIST.read_text().splitlines()
 

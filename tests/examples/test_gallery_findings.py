@@ -5,7 +5,6 @@ The wheels are looked for in the folder that ATTNLAB_WHEELS names.
 """
 
 import importlib
-import itertools
 import os
 from pathlib import Path
 
@@ -76,30 +75,6 @@ def test_a_head_that_points_at_the_sources_has_all_marks_and_one_that_points_els
     found = atoms.marks(atoms.pointed(looks, reaction), reaction)[0, 0]
     assert found[0].all()
     assert not found[1].any()
-
-
-def test_every_drawn_reaction_stands_whole_on_a_page_and_no_token_is_broken(example):
-    from attnlab.draw.json_form import from_json
-    from attnlab.draw.sections import Section
-
-    atoms = example("atoms_of_a_reaction")
-    for each in (reaction for reaction in atoms.reactions() if reaction.name in atoms.DRAWN):
-        drawn = atoms.drawn(each, [0] * len(each.atoms))
-        assert drawn["width"] <= 1100, each.name  # what a page of 1280 pixels has room for
-        for line in (0, 1):
-            boxes = [box for box in drawn["boxes"] if (box["y"] > 100) == line]
-            assert all(a["x"] + a["width"] < b["x"] for a, b in itertools.pairwise(boxes))
-            assert boxes[-1]["x"] + boxes[-1]["width"] <= drawn["width"]
-        section = {"kind": "diagram", "title": "", "caption": "", **drawn}
-        read = from_json(Section, section, "section")
-        assert all(7.6 * len(box.title) <= box.width - 4 for box in read.boxes)
-
-
-def test_numbers_are_worded_with_a_true_minus_and_no_minus_zero(example):
-    findings = example("findings")
-    assert findings.number(-0.071) == "−0.07"
-    assert findings.number(-0.001) == "0.00"
-    assert findings.within(-2.8, -3.06, -2.55) == "−2.80 [−3.06, −2.55]"
 
 
 def test_ranks_and_their_correlation_are_the_textbook_ones(example):

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -396,15 +394,3 @@ def test_results_of_grade_one_are_sent_and_failures_among_them_are_told(room, pl
     (folder / "y.json").write_text(json.dumps(other))
     with pytest.raises(WrongUsage, match=r"are out of 4\.0, 9 points"):
         grade_send(folder, platform=file)
-
-
-def test_without_the_extra_the_line_that_installs_it_is_told(room):
-    program = (
-        "import sys; sys.modules['jwt'] = None\nfrom pathlib import Path\n"
-        "from attnlab_course.grade_send_command import grade_send\n"
-        "grade_send(Path('grades'), platform=Path('platform.toml'))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert "sending grades needs jwt: pip install 'attnlab-course[lti]'" in done.stderr

@@ -223,5 +223,7 @@ def test_no_cheat_scores_more_than_doing_nothing(jailed, step):
         return judge(questions, ask(jailed, source, questions.encoded, is_graded=True)).points
 
     assert score("def attention(query, key, value, mask=None):\n    return None\n") == 0
-    assert {name: points for name in [*CHEATS][::step] if (points := score(CHEATS[name]))} == {}
+    assert {
+        name: points for name in [*CHEATS][step // 3 :: step] if (points := score(CHEATS[name]))
+    } == {}
     assert score(SOLUTION) == sum(check.points for check in questions.checks)

@@ -69,10 +69,8 @@ def _does(body: str, before: str = "") -> str:
 
 NETWORK = {
     "TCP to this machine": _network("AF_INET", "SOCK_STREAM", "('127.0.0.1', port)"),
-    "TCP by IPv6": _network("AF_INET6", "SOCK_STREAM", "('::1', port)"),
     "UDP to this machine": _network("AF_INET", "SOCK_DGRAM", "('127.0.0.1', port)"),
     "raw packets": _network("AF_INET", "SOCK_RAW", "('127.0.0.1', 0)", ", socket.IPPROTO_ICMP"),
-    "raw frames": _network("AF_PACKET", "SOCK_RAW", "('lo', 0)"),
     "netlink": _network("AF_NETLINK", "SOCK_RAW", "(0, 0)"),
     "a socket of the virtual machine": _network("AF_VSOCK", "SOCK_STREAM", "(2, port)"),
     "a socket of kernel cryptography": _network("AF_ALG", "SOCK_SEQPACKET", "('hash', 'sha256')"),
@@ -97,7 +95,6 @@ READING = {
     "the name of the host": _does(
         "return os.uname().nodename != 'box' or os.path.exists('/etc/hostname')", "import os"
     ),
-    "the home of root": _does("return bool(os.listdir('/root/.ssh'))", "import os"),
     "all homes": _does(  # but the way to a Python that lies in one
         "own = (sys.prefix, sys.base_prefix, *sys.path)\n"
         "names = [f'/home/{one}/{name}' for one in os.listdir('/home')\n"
@@ -105,28 +102,16 @@ READING = {
         "return any(not any(path.startswith(name) for path in own) for name in names)",
         "import os, sys",
     ),
-    "the temporary folder of the host": _does(
-        "return os.path.exists(os.path.dirname(secret))", "import os"
-    ),
     "attnlab": _does("import attnlab.errors\nreturn True"),
-    "the tests beside attnlab": _does("return os.path.exists(folder)", "import os"),
     "a file through a link": _does(
         "os.symlink(secret, '/box/link')\nreturn open('/box/link').read()", "import os"
-    ),
-    "a file through a hard link": _does(
-        "os.link(secret, '/box/link')\nreturn open('/box/link').read()", "import os"
     ),
     "a file above the root": _does(
         "return open('/usr/' + '../' * 30 + secret.lstrip('/')).read()", "import os"
     ),
     "the root of its first process": _reads("f'/proc/1/root{secret}'"),
     "the root of its parent": _reads("f'/proc/{os.getppid()}/root{secret}'"),
-    "the folder of its parent": _does(
-        "return os.listdir(f'/proc/{os.getppid()}/cwd') == ['never']", "import os"
-    ),
     "the memory of its parent": _reads("f'/proc/{os.getppid()}/mem'"),
-    "the map of its parent's memory": _reads("f'/proc/{os.getppid()}/maps'"),
-    "the environment of its parent": _reads("f'/proc/{os.getppid()}/environ'"),
     "the environment of its first process": _does(
         "return 'ATTNLAB_SECRET' in open('/proc/1/environ').read()"
     ),
@@ -143,13 +128,6 @@ READING = {
         "import os",
     ),
     "the memory of the kernel": _reads("'/dev/mem'"),
-    "the messages of the kernel": _reads("'/dev/kmsg'"),
-    "the symbols of the kernel": _reads("'/proc/kcore'"),
-    "disks": _does(
-        "return bool(glob.glob('/dev/sd*') + glob.glob('/dev/vd*') + glob.glob('/dev/nvme*'))",
-        "import glob",
-    ),
-    "/sys": _does("return bool(os.listdir('/sys'))", "import os"),
     "a file by its handle": _calls(304, "3", "ctypes.create_string_buffer(128)", "0"),
 }
 
@@ -157,27 +135,19 @@ WRITING = {
     "into a folder of the host": _writes("folder + '/written'"),
     "into the root": _writes("'/written'"),
     "into the system's programs": _writes("'/usr/bin/written'"),
-    "into the system's libraries": _writes("'/usr/lib/written'"),
     "into Python's packages": _does(
         "import torch\n"
         "open(os.path.join(os.path.dirname(torch.__file__), 'written.py'), 'w')\nreturn True",
         "import os",
     ),
     "over the runner": _writes("'/runner.py'"),
-    "the runner's name": _does(
-        "os.rename('/runner.py', '/box/runner.py')\nreturn True", "import os"
-    ),
     "another file over the runner": _does(
         "open('/box/new', 'w').close()\nos.replace('/box/new', '/runner.py')\nreturn True",
         "import os",
     ),
     "into its parent's memory": _writes("f'/proc/{os.getppid()}/mem'"),
     "into its parent's reply": _writes("f'/proc/{os.getppid()}/fd/3'"),
-    "into its parent's first stream": _writes("f'/proc/{os.getppid()}/fd/1'"),
     "into the kernel's settings": _writes("'/proc/sys/kernel/core_pattern'"),
-    "into the kernel's requests": _writes("'/proc/sysrq-trigger'"),
-    "into the list of devices": _writes("'/dev/written'"),
-    "rights of a program": _does("os.chmod('/usr/bin/bash', 0o4755)\nreturn True", "import os"),
     "the owner of a file": _does(
         "open('/box/own', 'w').close()\nos.chown('/box/own', 0, 0)\nreturn True", "import os"
     ),
@@ -199,15 +169,11 @@ KERNEL = {
         "stream = os.open('/proc/1/ns/net', os.O_RDONLY)\nreturn call(308, stream, 0)", _SYSTEM_CALL
     ),
     "a mount": _calls(165, "b'none'", "b'/box'", "b'tmpfs'", "0", "0"),
-    "a mount made writable": _calls(165, "b'none'", "b'/'", "b''", "32", "0"),
     "an unmount": _calls(166, "b'/proc'", "2"),
     "another root": _calls(155, "b'/box'", "b'/box'"),
     "a root of its own": _does("os.chroot('/box')\nreturn True", "import os"),
     "a tree by the new calls": _calls(428, "-100", "b'/'", "1"),
     "the debugger on its parent": _does("return call(101, 16, os.getppid(), 0, 0)", _SYSTEM_CALL),
-    "the debugger without stopping": _does(
-        "return call(101, 0x4206, os.getppid(), 0, 0)", _SYSTEM_CALL
-    ),
     "another process's memory": _does(
         "return call(310, os.getppid(), 0, 0, 0, 0, 0)", _SYSTEM_CALL
     ),
@@ -268,12 +234,6 @@ PROCESSES = {
         "return True",
         "import os",
     ),
-    "a lower priority for its parent": _does(
-        "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)\nreturn True", "import os"
-    ),
-    "other processors for its parent": _does(
-        "os.sched_setaffinity(os.getppid(), {0})\nreturn True", "import os"
-    ),
     "a higher limit": _does(
         "import resource\nresource.setrlimit(resource.RLIMIT_NPROC, (10**6, 10**6))\nreturn True"
     ),
@@ -282,8 +242,6 @@ PROCESSES = {
         "return any('core' in each for each in os.listdir('/box'))",
         "import os",
     ),
-    "a process in a session of its own": _DAEMON
-    + _does("if os.fork() == 0:\n    os.setsid()\n    last()"),
     "a process forked twice": _DAEMON
     + _does(
         "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        last()\n"
@@ -330,7 +288,6 @@ PROCESSES = {
 
 RESOURCES = {
     "eight gigabytes": _does("return len(bytearray(8 * 2**30)) > 0"),
-    "a tensor of eight gigabytes": _does("return torch.ones(2**30).numel() > 0", "import torch"),
     "memory by many processes": _does(
         "for _ in range(12):\n    if os.fork() == 0:\n        try:\n"
         "            held = [bytearray(b'x') * 2**28 for _ in range(5)]\n"
@@ -354,12 +311,6 @@ RESOURCES = {
     "a file too large": _does(
         "with open('/box/large', 'wb') as stream:\n    stream.truncate(2**26)\nreturn True"
     ),
-    "full shared memory": _does(
-        "written = 0\ntry:\n    for number in range(100):\n"
-        "        with open(f'/dev/shm/{number}', 'wb') as stream:\n"
-        "            written += stream.write(bytes(2**23))\nexcept OSError:\n    pass\n"
-        "return written > 2**27"
-    ),
     "ten thousand files": _does(
         "for number in range(10_000):\n    open(f'/box/{number}', 'w').close()\nreturn False"
     ),
@@ -368,10 +319,6 @@ RESOURCES = {
         "os.mkfifo('/box/pipe')\n"
         "for _ in range(1000):\n    os.mkdir('deep')\n    os.chdir('deep')\nreturn False",
         "import os",
-    ),
-    "ten thousand open files": _does(
-        "held = []\ntry:\n    for _ in range(10_000):\n        held.append(open('/dev/null'))\n"
-        "except OSError:\n    pass\nreturn len(held) > 300"
     ),
     "recursion without end": _does(
         "import sys\nsys.setrecursionlimit(10**9)\nf = lambda: f()\nreturn f()"
@@ -388,9 +335,6 @@ RESOURCES = {
     ),
     "an answer of a hundred megabytes": _does("return 'x' * 10**8"),
     "all streams closed": _does("os.closerange(0, 4096)\nreturn False", "import os"),
-    "other streams in their places": _does(
-        "for stream in range(3, 20):\n    os.dup2(0, stream)\nreturn False", "import os"
-    ),
 }
 
 ENDLESS = {
@@ -404,11 +348,9 @@ ENDLESS = {
     "a lock taken twice": _does(
         "lock = threading.Lock()\nlock.acquire()\nlock.acquire()", "import threading"
     ),
-    "a number too large to compute": _does("return 9 ** 9 ** 9"),
     "a pattern that takes for ever": _does(
         "return bool(re.match('(a+)+b', 'a' * 60))", "import re"
     ),
-    "a read without a writer": _does("os.read(os.pipe()[0], 1)", "import os"),
     "a stopped process": _does("os.kill(os.getpid(), signal.SIGSTOP)", "import os, signal"),
 }
 
