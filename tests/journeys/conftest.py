@@ -51,8 +51,8 @@ def environment_of(home: Path) -> dict[str, str]:
 class Home:
     """A home of its own, and the folder in it where a person works.
 
-    Figures of a run or recording are named and not painted, which is half of a short run, unless a story
-    says that its home paints them.
+    Figures of a run or recording are named and not painted, which is half of a short run, unless a
+    story says that its home paints them.
     """
 
     def __init__(self, folder: Path, here: Path, warm: subprocess.Popen[str]) -> None:
