@@ -98,6 +98,29 @@ class Results:
         """Return one row."""
         return self.tables[file][name].row(what)
 
+    def headline(self, file: str, name: str, what: str) -> str:
+        """Return two cells: ours over the best other, of times or sizes, and who that is.
+
+        Below 1 ours is ahead, also where the table itself says how many times as fast; a loss is
+        bold.
+        """
+        table = self.tables[file][name]
+        row = table.row(what)
+        lead = row.lead or row.ratios[table.ours[0]]
+        share = 1 / lead.median if table.better == "higher" else lead.median
+        said = times(share) if share >= 0.1 else f"1/{1 / share:,.0f}"
+        return f"{f'**{said}**' if table.is_loss(row) else said} | {row.best_peer}"
+
+    def contests(self, *tables: tuple[str, str]) -> str:
+        """Count the rows of some tables that have a best other, and those where ours is behind."""
+        held = [
+            table.is_loss(row)
+            for table in (self.tables[file][name] for file, name in tables)
+            for row in table.rows
+            if row.best_peer
+        ]
+        return f"{len(held)} rows; in **{sum(held)}** attnlab is behind"
+
     def wrong(self, contestant: str) -> str:
         """Count the compiled programs that are wrong on some input, in words."""
         rows = self.tables["compilers"]["errors"].rows

@@ -1,18 +1,22 @@
 """Check the site that `make docs` built: `make check-site`.
 
 Every page is opened in Chromium, wide and narrow, in light and dark: axe finds nothing, nothing
-scrolls sideways, no column of a pair is out of sight, and no request leaves the disk. Every link of
-a page leads to a file, and to a place in it, that is there. What searches.toml lists is typed into
-the search, and its page must be among the first three results.
+scrolls sideways, no column of a pair is out of sight, the names of rows stay where a table scrolls,
+no figure is a white box in the dark, and no request leaves the disk. Every link of a page leads to
+a file, and to a place in it, that is there. The menu of the first page is short. What searches.toml
+lists is typed into the search: its page must be among the first three results, and what each of
+these shows must have a typed word if its place has one.
 """
 
+import json
+import re
 import shutil
 import sys
 import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
@@ -26,6 +30,21 @@ HIDDEN_COLUMNS = """() => [...document.querySelectorAll("[role=main] table, main
   .map((table) => [...table.querySelectorAll("tr")].find((row) => row.children.length === 2
     && row.children[1].getBoundingClientRect().left > innerWidth - 80))
   .filter((row) => row).map((row) => row.textContent.trim().slice(0, 60))"""
+ROW_NAMES_THAT_SCROLL_AWAY = """() => [...document.querySelectorAll("main .table-wrapper")]
+  .filter((box) => {
+    const name = box.querySelector("tr:has(> :nth-child(3)) > :first-child");
+    if (!name || box.scrollWidth < box.clientWidth + 40) return false;
+    box.scrollLeft = 40;
+    const gone = name.getBoundingClientRect().left < box.getBoundingClientRect().left - 10;
+    box.scrollLeft = 0;
+    return gone;
+  }).map((box) => box.textContent.trim().slice(0, 60))"""
+WHITE_FIGURES = """() => [...document.querySelectorAll("main img:not(.only-dark)")]
+  .filter((image) => image.checkVisibility() && getComputedStyle(image).filter === "none")
+  .map((image) => image.getAttribute("src").slice(0, 60))"""
+MENU_AT_FIRST = """() => [...document.querySelectorAll(".sidebar-tree :is(summary, a)")]
+  .filter((entry) => entry.checkVisibility()).length"""
+NUM_IN_MENU = 12
 RESULTS_ARE_THERE = """number => document.querySelectorAll("ul.search li").length >= number
   || document.querySelector(".search-summary")?.textContent"""
 CONTRAST = OPTIONS | {"runOnly": ["color-contrast"]}
@@ -97,6 +116,10 @@ def page_findings(page: Any, site: Path, path: Path) -> Iterator[str]:
             yield f"{name}: {wide} px wide in a window of {width}"
         for words in page.evaluate(HIDDEN_COLUMNS):
             yield f"{name}: a column is out of sight in a window of {width}: {words}"
+        for words in page.evaluate(ROW_NAMES_THAT_SCROLL_AWAY):
+            yield f"{name}: the names of rows scroll away in a window of {width}: {words}"
+    for source in page.evaluate(WHITE_FIGURES):  # it is dark since the last width
+        yield f"{name}: a figure is a white box in the dark: {source}"
     for url in requests:
         if not url.startswith((f"{site.as_uri()}/", "data:", "blob:", "about:")):
             yield f"{name}: asks for {url}"
@@ -107,31 +130,65 @@ def searches() -> dict[str, str]:
     return tomllib.loads(SEARCHES.read_text())
 
 
-def results_of(page: Any, site: Path, words: str) -> list[str]:
-    """Type words into the search of a site, from disk; return the pages of its first results."""
+class Result(NamedTuple):
+    """A result of a search: the page, the place in it, and the passage that is shown."""
+
+    page: str
+    place: str
+    shown: str
+
+
+def results_of(page: Any, site: Path, words: str) -> list[Result]:
+    """Type words into the search of a site, from disk; return its first results."""
     page.goto(f"{(site / 'search.html').as_uri()}?q={quote(words)}")
     page.wait_for_function(RESULTS_ARE_THERE, arg=NUM_RESULTS)
-    links = page.locator("ul.search li > a").evaluate_all(
-        "links => links.map(link => link.getAttribute('href'))"
+    rows = page.locator("ul.search > li").evaluate_all(
+        "rows => rows.map(row => [row.querySelector('a').getAttribute('href'),"
+        " row.querySelector('span')?.innerText ?? ''])"
     )
-    return [link.partition("#")[0].removesuffix(".html") for link in links[:NUM_RESULTS]]
+    parts = [(*link.partition("#"), shown) for link, shown in rows[:NUM_RESULTS]]
+    return [Result(path.removesuffix(".html"), place, shown) for path, _, place, shown in parts]
+
+
+def has_typed(text: str, words: str) -> bool:
+    """Does a text have a word that begins as one of the typed words?"""
+    parts = re.findall(r"[A-Z]?[a-z0-9]{2,}|[A-Z]+", words)
+    return any(re.search(rf"(?i)(\b|_){part.rstrip('s')[:6]}", text) for part in parts)
 
 
 def search_findings(site: Path, browser: Any, wanted: dict[str, str]) -> Iterator[str]:
-    """Yield each search whose page is not among the first results."""
+    """Yield each search whose page is not among the first results, and each result that shows
+    another passage than one with the words."""
     if not (site / "search.html").is_file():
         return
+    line = (site / "_static" / "passages.js").read_text().partition("\n")[0]
+    passages = json.loads(line.removeprefix("window.PASSAGES = ").removesuffix(";"))
     page = browser.new_page()
     for words, wanted_page in wanted.items():
         found = results_of(page, site, words)
-        if wanted_page not in found:
+        if wanted_page not in [result.page for result in found]:
             yield f"search for {words!r}: {wanted_page} is not in {found}"
+        for result in found:
+            here = [text for place, _, text, _ in passages[result.page] if place == result.place]
+            if has_typed(" ".join(here), words) and not has_typed(result.shown, words):
+                yield f"search for {words!r}: {result.page} shows {result.shown!r}"
+    page.close()
+
+
+def menu_findings(site: Path, browser: Any) -> Iterator[str]:
+    """Yield that the menu of the first page is too long for a newcomer."""
+    page = browser.new_page(viewport={"width": WIDTHS[0], "height": 900})
+    page.route("**/playground/**", lambda route: route.abort())
+    page.goto((site / "index.html").as_uri())
+    if (number := page.evaluate(MENU_AT_FIRST)) > NUM_IN_MENU:
+        yield f"the menu of the first page shows {number} entries, more than {NUM_IN_MENU}"
     page.close()
 
 
 def site_findings(site: Path, browser: Any, only: tuple[str, ...] = ("",)) -> Iterator[str]:
     """Yield all that is wrong with the links of a site, and with some of its pages."""
     yield from broken_links(site)
+    yield from menu_findings(site, browser)
     yield from search_findings(site, browser, searches())
     for path in pages_of(site, only):
         context = browser.new_context()

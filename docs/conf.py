@@ -53,7 +53,7 @@ nb_ipywidgets_js = {}  # would need the network
 
 default_role = "code"  # `name` in a docstring is code, as in Markdown
 autodoc_typehints = "none"  # in words in the docstrings
-autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False  # torch's say nothing of our models
 napoleon_use_rtype = False

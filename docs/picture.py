@@ -1,17 +1,21 @@
-"""Make the README's picture: the report of a real run, photographed in a real browser, light and
-dark.
+"""Make the pictures of the sorter from a real run.
 
-python docs/picture.py          writes docs/sorting-light.png and docs/sorting-dark.png
+python docs/picture.py          writes docs/sorting-*.png: the README's, which is the report in a
+                                real browser, light and dark; a head; the head with an edge cut
 """
 
+import io
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 
+import torch
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import attnlab
+from attnlab.look import Recording
 
 HERE = Path(__file__).parent
 
@@ -53,6 +57,26 @@ def main() -> None:
             page.screenshot(path=HERE / f"sorting-{scheme}.png", clip=clip)
         browser.close()
         assert report.passed
+    draw_heads(report.model)
+
+
+def draw_heads(model: torch.nn.Module) -> None:
+    """Draw where a head looks in the answer to `cab`, and again with an edge cut."""
+    plain = attnlab.record(model, "cab", "*.weights")
+    with attnlab.edit(model, attnlab.CutEdge(query=4, key=2)):
+        edited = attnlab.record(model, "cab", "*.weights")
+    attnlab.plot.save(attnlab.plot.head(plain, "0.1"), HERE / "sorting-head.png", dpi=110)
+    pair = [_picture(recording) for recording in (plain, edited)]
+    both = Image.new("RGB", (pair[0].width + pair[1].width, pair[0].height), "white")
+    for number, picture in enumerate(pair):
+        both.paste(picture, (number * pair[0].width, 0))
+    both.save(HERE / "sorting-edit.png", optimize=True)
+
+
+def _picture(recording: Recording) -> Image.Image:
+    stream = io.BytesIO()
+    attnlab.plot.head(recording, "0.1").savefig(stream, format="png", dpi=110)
+    return Image.open(stream)
 
 
 if __name__ == "__main__":

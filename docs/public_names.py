@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 LIST = ROOT / "tests" / "public_names.txt"
 PROMISE = ROOT / "docs" / "compatibility.md"
 CHANGES = ROOT / "CHANGELOG.md"
-ENTRY = re.compile(r"^\.\. auto(function|class|module):: (\S+)(\n +:members:)?", re.M)
+ENTRY = re.compile(r"^\.\. auto(function|class|module):: (\S+)(\n +:members:.*)?", re.M)
 
 
 def public_names() -> list[str]:
@@ -37,7 +37,7 @@ def public_names() -> list[str]:
 
 
 def entries() -> list[tuple[str, str, str]]:
-    """Return the entries of the reference: kind, name, and whether its members are public too."""
+    """Return the entries of the reference: kind, name, and which of its members are public too."""
     pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
     return [entry for page in pages for entry in ENTRY.findall(page.read_text())]
 
@@ -53,15 +53,16 @@ def lines_of(kind: str, name: str, members: str) -> Iterator[str]:
     value = getattr(importlib.import_module(module_name), last)
     yield called(name, value)
     if kind == "class" and members:  # methods and properties of its own, as the page shows them
+        named = members.partition(":members:")[2].replace(",", " ").split()
         for part, member in vars(value).items():
             is_shown = isinstance(member, property) or callable(getattr(value, part))
-            if is_shown and not part.startswith("_"):
+            if is_shown and (part in named if named else not part.startswith("_")):
                 yield called(f"{name}.{part}", getattr(member, "__func__", member))
 
 
 def called(name: str, value: object) -> str:
     """Return a name with its parameters; a default is shown as `...`."""
-    if not callable(value) or (isinstance(value, type) and issubclass(value, Exception)):
+    if not callable(value) or (isinstance(value, type) and issubclass(value, Exception | dict)):
         return name
     bare = [
         parameter.replace(

@@ -1,16 +1,19 @@
-"""The index of the reference: every name with the first sentence of its docstring, by task.
+"""The index of the reference: every name that one calls with the first sentence of its docstring,
+by what one wants to do, and below it the classes of what it takes and returns.
 
 It is put in place of a comment in `reference/index.md` when the site is built. The groups are the
 headings of the pages in `reference/`, and the sentences are those of the docstrings.
 """
 
 import importlib
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from search_index import sentence_of
+from search_index import sentence_of, thing_at
+from signatures import is_called
 from sphinx.application import Sphinx
 
 PAGES = Path(__file__).parent / "reference"
@@ -55,17 +58,24 @@ def _members(module: str) -> list[str]:
 def tables() -> str:
     """Return the tables in Markdown."""
     lines: list[str] = []
-    before = ("", "")
-    for page, heading, name, sentence in names():
-        if page != before[0]:
-            title = (PAGES / f"{page}.md").read_text().partition("\n")[0].partition(": ")[2]
-            lines += ["", f"## [{title.capitalize()}]({page}.md)"]
-        if (page, heading) != before:
-            before = (page, heading)
+    for page, groups in itertools.groupby(names(), lambda row: row.page):
+        title = (PAGES / f"{page}.md").read_text().partition("\n")[0].partition(": ")[2]
+        lines += ["", f"## [{title.capitalize()}]({page}.md)"]
+        for heading, rows in itertools.groupby(groups, lambda row: row.heading):
             lines += ["", f"| {heading} | |", "| --- | --- |"]
-        words = sentence.replace("|", "\\|")
-        lines.append(f"| {{py:obj}}`{name.removeprefix('attnlab.')} <{name}>` | {words} |")
+            types = []
+            for row in rows:
+                if is_called(row.name, thing_at(row.name)):
+                    lines.append(f"| {_link(row.name)} | {row.sentence.replace('|', '&#124;')} |")
+                else:
+                    types.append(_link(row.name, row.name.rpartition(".")[2]))
+            if types:
+                lines.append(f"| *what these take and return* | {', '.join(types)} |")
     return "\n".join(lines)
+
+
+def _link(name: str, shown: str = "") -> str:
+    return f"{{py:obj}}`{shown or name.removeprefix('attnlab.')} <{name}>`"
 
 
 def _write(_app: Sphinx, page: str, source: list[str]) -> None:

@@ -8,16 +8,17 @@ and says nothing of a result where pages cannot be fetched, as from disk. So her
   that stands, is the answer to; these are main entries of Sphinx's index, and come first, and their
   words count as words of the page;
 - names are split at `_` and at capitals, on the pages and in what is typed;
-- `search_order.js` puts guides before lists, and gives each result its first sentence.
+- all passages of the site are kept in `passages.js`, which the page of the search alone reads;
+- `search_order.js` puts guides before lists, and shows of each result the passage that matches.
 """
 
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from docutils import nodes
 from sphinx import addnodes
@@ -66,71 +67,120 @@ def first_sentence(text: str) -> str:
     return sentence if sentence.endswith((".", "!", "?")) else ""
 
 
+def thing_at(name: str) -> Any:
+    """Return what a dotted name means: a module, or something in one.
+
+    Raises:
+        AttributeError: there is no such thing, as of a field of a class.
+    """
+    module, _, part = name.rpartition(".")
+    parts = [part]
+    while True:
+        try:
+            thing: Any = import_module(module)
+            break
+        except ModuleNotFoundError:
+            module, _, part = module.rpartition(".")
+            parts.insert(0, part)
+    for part in parts:
+        thing = getattr(thing, part)
+    return thing
+
+
 def sentence_of(name: str) -> str:
     """Return the first sentence of the docstring of a public name."""
-    path, *parts = name.split(".")
-    thing: Any = import_module(path)
-    for part in parts:
-        path += f".{part}"
-        try:
-            thing = getattr(thing, part) if hasattr(thing, part) else import_module(path)
-        except ImportError:  # a field of a class, which has no docstring
-            return ""
-    doc = inspect.getdoc(thing)
-    return first_sentence((doc or "").partition("\n\n")[0])
+    try:
+        doc = inspect.getdoc(thing_at(name)) or ""
+    except AttributeError:
+        return ""
+    return first_sentence(doc.partition("\n\n")[0])
 
 
-def keep_summaries(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Keep what the results of a page say: by page, by place in it, and by public name."""
-    kept: dict[str, str] = app.env.__dict__.setdefault("attnlab_summaries", {})
-    kept[page] = _opening(doctree)
-    for entry in doctree.findall(addnodes.index):
-        section = _section_of(entry)
-        for *_, place, _main, _key in entry["entries"]:
-            if section is not None and section.parent is not doctree:
-                title = section.next_node(nodes.title)
-                kept[f"{page}#{place}"] = f"{title.astext()} – {_opening(section)}"
-    for described in doctree.findall(addnodes.desc_signature):
-        for name in described["ids"]:
-            kept[f"{page}#{name}"] = sentence_of(name) if name.startswith("attnlab") else ""
+class Passage(NamedTuple):
+    """A paragraph, row or line of code of a page, and the section or public name it belongs to.
+
+    place: the id to link to, "" at the top of a page · title: of the section, or the name · text ·
+    is_code: 1 of a line of code, else 0.
+    """
+
+    place: str
+    title: str
+    text: str
+    is_code: int
 
 
-def _section_of(node: nodes.Node) -> nodes.section | None:
-    while node is not None and not isinstance(node, nodes.section):
+def passages(doctree: nodes.document) -> Iterator[Passage]:
+    """Yield the passages of a page in their order."""
+    for node in doctree.findall(_is_passage):
+        is_code = isinstance(node, nodes.literal_block)
+        parts = node.children if isinstance(node, nodes.row) else [node]
+        texts = node.astext().splitlines() if is_code else [" · ".join(map(_words, parts))]
+        for text in filter(None, (text.strip(" ·") for text in texts)):
+            yield Passage(*_home_of(node), text, int(is_code))
+
+
+def _words(node: nodes.Node) -> str:
+    return " ".join(node.astext().split())
+
+
+def _is_passage(node: nodes.Node) -> bool:
+    if isinstance(node, nodes.row):
+        return not isinstance(node.parent, nodes.thead)
+    is_text = isinstance(node, (nodes.paragraph, nodes.literal_block))
+    return is_text and not isinstance(node.parent, nodes.entry)
+
+
+def _home_of(node: nodes.Node) -> tuple[str, str]:
+    """Return the place and the title of the section or the public name that a node stands in."""
+    while node.parent is not None:
         node = node.parent
-    return node
+        if isinstance(node, addnodes.desc):
+            signature = node.next_node(addnodes.desc_signature)
+            if signature["ids"]:
+                return signature["ids"][0], signature["fullname"]
+        if isinstance(node, nodes.section) and not isinstance(node.parent, nodes.document):
+            return node["ids"][0], node.next_node(nodes.title).astext()
+    return "", ""
 
 
-def _opening(part: nodes.Element) -> str:
-    """Return the first sentence of a page or a section that is one."""
-    for paragraph in part.findall(nodes.paragraph):
-        if sentence := first_sentence(paragraph.astext()):
-            return sentence
-    return ""
+def keep_passages(app: Sphinx, doctree: nodes.document) -> None:
+    """Keep the passages of a page, and the places of the entries in Sphinx's index."""
+    page = app.env.docname
+    kept = app.env.__dict__.setdefault("attnlab_passages", {})
+    kept[page] = list(passages(doctree))
+    places = app.env.__dict__.setdefault("attnlab_places", {})
+    for entry in doctree.findall(addnodes.index):
+        for *_, place, _main, _key in entry["entries"]:
+            places[f"{page}#{place}"] = _home_of(entry)[0]
 
 
-def write_summaries(app: Sphinx, error: Exception | None) -> None:
-    """Write the summaries where the page of the search reads them."""
-    if error is None:
-        kept = getattr(app.env, "attnlab_summaries", {})
-        text = json.dumps({key: value for key, value in sorted(kept.items()) if value})
-        Path(app.outdir, "_static", "summaries.js").write_text(f"window.SUMMARIES = {text};\n")
+def write_passages(app: Sphinx, error: Exception | None) -> None:
+    """Write the passages where the page of the search reads them."""
+    if error is not None:
+        return
+    kept = getattr(app.env, "attnlab_passages", {})
+    places = getattr(app.env, "attnlab_places", {})
+    lines = [
+        f"window.{name} = {json.dumps(value, ensure_ascii=False, sort_keys=True)};\n"
+        for name, value in (("PASSAGES", kept), ("PLACES", places))
+    ]
+    Path(app.outdir, "_static", "passages.js").write_text("".join(lines))
 
 
-def read_summaries(app: Sphinx, page: str, *_: Any) -> None:
-    """Let the page of the search alone read the summaries."""
+def read_passages(app: Sphinx, page: str, *_: Any) -> None:
+    """Let the page of the search alone read the passages."""
     if page == "search":
-        app.add_js_file("summaries.js")
+        app.add_js_file("passages.js")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Install it."""
     app.add_search_language(CodeAndEnglish)
     app.connect("source-read", lambda _app, _page, source: _mend(source, with_search_words))
-    app.connect("doctree-resolved", keep_summaries)
-    app.connect("html-page-context", read_summaries)
-    app.connect("build-finished", write_summaries)
-    return {"parallel_read_safe": True, "parallel_write_safe": False}
+    app.connect("doctree-read", keep_passages)
+    app.connect("html-page-context", read_passages)
+    app.connect("build-finished", write_passages)
+    return {"parallel_read_safe": False, "parallel_write_safe": True}
 
 
 def _mend(source: list[str], how: Callable[[str], str]) -> None:

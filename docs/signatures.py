@@ -1,20 +1,44 @@
 """Signatures and settings of the reference as a reader needs them.
 
 A signature has names and defaults; what each takes stands in words below it, where a union of six
-types would hide it. Results have none, as nobody calls them. A config has a line for each field.
+types would hide it, with a link to each class of ours. Results have none, as nobody calls them;
+their fields, like those of a config, are a list.
 """
 
 import inspect
-from dataclasses import MISSING, Field, fields
-from typing import Any
+import re
+import typing
+from dataclasses import MISSING, Field, fields, is_dataclass
+from types import UnionType
+from typing import Any, Union
 
+from reference_faults import entries, hints, is_ours, types_in
 from sphinx.application import Sphinx
 
 from attnlab.configs import Config
 from attnlab.edits import Edit, ZeroHead
+from attnlab.edits.effects import Metric, PatchTarget, Path, Rule, SweepOptions
+from attnlab.programs import Program
 
 TARGETS = [field.name for field in fields(ZeroHead)]
-_CALLED = ("attnlab.programs.Program",)  # by users, beside edits and the names of `import attnlab`
+_CALLED = (Program, Metric, Path, PatchTarget, Rule, SweepOptions)
+"""Classes that users call, beside edits and the names of `import attnlab`."""
+
+
+class _Shown:
+    """A default as the reference shows it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def is_called(name: str, thing: Any) -> bool:
+    """Do users call this name of the reference, or do they meet it as a result?"""
+    is_class = isinstance(thing, type)
+    return not is_class or name.count(".") < 2 or issubclass(thing, Edit) or thing in _CALLED
 
 
 def shorten(
@@ -24,15 +48,37 @@ def shorten(
     if signature is None:
         return None
     if not isinstance(thing, type):
-        return signature, returns_of(thing)
+        return signature_of(thing), returns_of(thing)
     if issubclass(thing, Edit):
         settings = [_setting(field) for field in fields(thing) if field.name not in TARGETS]
         return f"({', '.join(['**targets', *settings])})", ""
     if issubclass(thing, Config):
         return "(**settings)", ""
-    if name.count(".") > 1 and name not in _CALLED:
-        return "", ""
-    return None
+    return (signature_of(thing), "") if is_called(name, thing) else ("", "")
+
+
+def signature_of(thing: Any) -> str:
+    """Return the parameters with their defaults, as a reader would write them, without types."""
+    signature = inspect.signature(thing)
+    parameters = [
+        parameter.replace(annotation=parameter.empty, default=_default(parameter.default))
+        for name, parameter in signature.parameters.items()
+        if name not in ("self", "cls")
+    ]
+    return str(inspect.Signature(parameters))
+
+
+def _default(value: Any) -> Any:
+    """Return what prints as the call that makes a default; a mark for "not given" is `...`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        kept = [field for field in fields(value) if getattr(value, field.name) != field.default]
+        given = ", ".join(f"{field.name}={getattr(value, field.name)!r}" for field in kept)
+        return _Shown(f"{type(value).__name__}({given})")
+    if isinstance(value, tuple):
+        return tuple(map(_default, value))
+    if isinstance(value, slice):
+        return _Shown("slice(None)")
+    return _Shown("...") if type(value) is object else value
 
 
 def _setting(field: Field[Any]) -> str:
@@ -40,9 +86,31 @@ def _setting(field: Field[Any]) -> str:
 
 
 def returns_of(function: Any) -> str:
-    """Return the name of the class that a function returns; nothing of a union or of None."""
-    returned = inspect.signature(function).return_annotation
-    return returned.__name__ if isinstance(returned, type) and returned.__name__ != "_empty" else ""
+    """Return the annotation of what is returned, with the names of entries; nothing of None, of
+    another library's class, and of a context manager."""
+    hint = hints(function).get("return")
+    plain = inspect.signature(function).return_annotation
+    if hint is Any and isinstance(plain, str):  # the class of a library that is not imported
+        return plain
+    text = "" if hint in (None, type(None)) else _written(hint)
+    return "" if "?" in text else text
+
+
+def _written(hint: Any) -> str:
+    arguments = typing.get_args(hint)
+    if arguments and typing.get_origin(hint) in (Union, UnionType):
+        return " | ".join(map(_written, arguments))
+    if arguments:
+        origin = typing.get_origin(hint).__name__
+        is_known = origin in ("list", "tuple", "dict", "Both")
+        return f"{origin}[{', '.join(map(_written, arguments))}]" if is_known else "?"
+    if hint in (Any, Ellipsis):
+        return "Any" if hint is Any else "..."
+    if hint is type(None):
+        return "None"
+    if hint in entries():
+        return f"~{entries()[hint]}"
+    return hint.__name__ if isinstance(hint, type) else "?"
 
 
 def add_settings(
@@ -56,8 +124,118 @@ def add_settings(
             lines.append(f":param {field.name}: {comment}.{choices} By default `{field.default}`.")
 
 
+def keep_returns(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Write a section Returns as a field, for napoleon takes what stands before a colon in it for a
+    type."""
+    if "Returns:" not in lines:
+        return
+    begin = lines.index("Returns:")
+    end = next((n for n in range(begin, len(lines)) if not lines[n].strip()), len(lines))
+    lines[begin:end] = [f":returns: {' '.join(' '.join(lines[begin + 1 : end]).split())}"]
+
+
+def list_fields(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Make a list of a result's fields, which its docstring names one after another: "edits: as
+    they print · loss (row,): nats"."""
+    if not isinstance(thing, type):
+        return
+    names = "|".join(part for part in types_in(thing) if part != "return")
+    if not names:
+        return
+    head = rf"((?:`?(?:{names})`?(?:, | and )?)+)( \([^)]*\))?"
+    begin = re.compile(rf"(?:^|(?<= · )|(?<=[.·] )){head}(?=: | · |$)")
+    text = "\n".join(lines)
+    lines[:] = "\n\n".join(_listed(part, begin) for part in text.split("\n\n")).split("\n")
+
+
+def _listed(paragraph: str, begin: re.Pattern[str]) -> str:
+    """Return a paragraph as a list of fields, where it is one."""
+    text = " ".join(paragraph.split())
+    found = list(begin.finditer(text))
+    if not found or found[0].start() or paragraph.startswith((":", " ", ">>>")):
+        return paragraph
+    ends = [*(match.start() for match in found[1:]), len(text)]
+    items = []
+    for match, end in zip(found, ends, strict=True):
+        words = text[match.end() : end].removeprefix(":").strip(" ·")
+        shape = f"{match[2].strip()} " if match[2] else ""
+        items.append(f":ivar {match[1]}: {shape}{words}".rstrip())
+    return "\n".join(items)
+
+
+def link_types(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Link the classes of ours where a parameter or the result is described, and say what is
+    returned where the docstring of a method does not."""
+    if not callable(thing):
+        return
+    kinds = types_in(thing)
+    returned = [kind for kind in kinds.get("return", []) if kind is not type(None)]
+    has_returns = any(line.startswith(":returns:") for line in lines)
+    if what == "method" and returned and not has_returns:
+        lines += [f":returns: {', '.join(map(_linked, returned))}", ""]
+    for begin, end in _described(lines):
+        is_result = lines[begin].startswith(":returns:")
+        part = "return" if is_result else lines[begin].split(":")[1].split()[-1].strip("`*\\")
+        for kind in filter(is_ours, kinds.get(part, [])):
+            text = "\n".join(lines[begin:end])
+            link = _linked(kind)
+            if link in text:
+                continue
+            if f"`{kind.__name__}`" in text:
+                text = text.replace(f"`{kind.__name__}`", link)
+            else:
+                stop = "." * text.endswith(".")
+                text = f"{text.removesuffix('.')} ({link}){stop}"
+            lines[begin:end] = text.split("\n")
+
+
+def gather_fields(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Put the fields of a class into one list. Sphinx' own would link each by its bare name, to a
+    field of that name in any class."""
+    spans = [span for span in _described(lines) if lines[span[0]].startswith(":ivar ")]
+    if not spans:
+        return
+    items = []
+    for begin, end in reversed(spans):
+        _, names, words = " ".join(lines[begin:end]).split(":", 2)
+        items.insert(0, f"   * **{names.removeprefix('ivar ')}**: {' '.join(words.split())}")
+        del lines[begin:end]
+    lines[spans[0][0] : spans[0][0]] = ["", ":Fields:", *items, ""]
+
+
+def _linked(kind: type) -> str:
+    return f":py:obj:`~{entries()[kind]}`" if kind in entries() else f"`{kind.__name__}`"
+
+
+def _described(lines: list[str]) -> list[tuple[int, int]]:
+    """Return where the description of each parameter, field and result begins and ends."""
+    begins = [n for n, line in enumerate(lines) if re.match(r":(param|ivar|returns)\b", line)]
+    spans = []
+    for begin in begins:
+        end = begin + 1
+        while end < len(lines) and lines[end].startswith(" "):
+            end += 1
+        spans.append((begin, end))
+    return spans
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Install it."""
     app.connect("autodoc-process-signature", shorten)
-    app.connect("autodoc-process-docstring", add_settings, priority=600)  # after napoleon
+    for handler, priority in (
+        (keep_returns, 480),
+        (list_fields, 490),  # napoleon has 500
+        (add_settings, 600),
+        (link_types, 610),
+        (gather_fields, 620),
+    ):
+        app.connect("autodoc-process-docstring", handler, priority=priority)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,7 @@
 """Pages have the numbers of the results, losses are bold, a missing peer leaves its last result."""
 
 import json
+import re
 
 import pytest
 
@@ -50,6 +51,28 @@ def test_where_more_is_better_less_is_the_loss():
     fast = table(better="higher")
     assert [fast.is_loss(row) for row in fast.rows] == [True, False]
     assert fast.row("behind").ratios["attnlab"].median == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "behind", "ahead"),
+    [({}, "**1.50**", "0.50"), ({"better": "higher"}, "**1.50**", "0.50")],
+)
+def test_a_headline_is_ours_over_the_best_other_and_bold_where_it_is_more(options, behind, ahead):
+    made = page.Results()
+    made.tables = {"mine": {"first": table(**options)}}
+    assert made.headline("mine", "first", "behind") == f"{behind} | peer"
+    assert made.headline("mine", "first", "ahead") == f"{ahead} | peer"
+    assert made.contests(("mine", "first")) == "2 rows; in **1** attnlab is behind"
+
+
+def test_the_page_begins_with_the_headlines_and_folds_every_other_table():
+    text = page.render("page.md.j2")
+    begin, *sections = text.split("\n## ")
+    assert begin.count("attnlab / best other") == 2
+    for section in sections:
+        shown = re.sub(r"<details>.*?</details>", "", section, flags=re.S)
+        assert "| --- |" not in shown
+        assert len(shown.splitlines()) < 12
 
 
 def test_a_count_of_nothing_has_no_ratio_and_still_wins():

@@ -5,12 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+import reference_faults
 import reference_index
 import search_index
 import signatures
+import torch
 
 import attnlab
-from attnlab import edits
+from attnlab import edits, truth
+from attnlab.edits.effects import Metric, SweepOptions
 
 PAGES = sorted((Path(__file__).parents[1] / "docs" / "reference").glob("*.md"))
 ENTRIES = re.findall(
@@ -33,6 +36,38 @@ def test_an_entry_names_what_there_is(entry):
     assert hasattr(importlib.import_module(module), name)
 
 
+def test_the_reference_says_everything_that_a_reader_needs():
+    assert reference_faults.faults() == [], "python docs/reference_faults.py names what is missing"
+
+
+def test_a_type_without_an_entry_is_seen(monkeypatch):
+    kept = {kind: name for kind, name in reference_faults.entries().items() if kind is not Metric}
+    monkeypatch.setattr(reference_faults, "entries", lambda: kept)
+    found = list(reference_faults.types_without_entry())
+    assert f"attnlab.ablate, metric: no entry for {Metric.__module__}.Metric" in found
+
+
+def half_said(model: torch.nn.Module, weights: torch.Tensor) -> torch.Tensor:
+    """Scale the weights of a model."""
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("said", "missing"),
+    [
+        ("", ["no shape of weights, the result", "nothing about model", "Returns:", "Raises:"]),
+        ("(row, key)\n\nArgs:\n    model: one.\n\nReturns:\n    them.", ["no section Raises:"]),
+        ("(row, key) of a model\n\nReturns:\n    them.\n\nRaises:\n    WrongUsage: no.", []),
+    ],
+)
+def test_what_a_docstring_leaves_out_is_seen(monkeypatch, said, missing):
+    monkeypatch.setattr(half_said, "__doc__", f"Scale the weights.\n\n{said}")
+    one = reference_faults.Public("half_said", half_said, "function")
+    found = list(reference_faults.words_missing(one))
+    assert len(found) == len(missing)
+    assert all(words in line for words, line in zip(missing, found, strict=True))
+
+
 def test_the_index_has_every_entry_with_a_sentence():
     rows = list(reference_index.names())
     assert [row.name for row in rows if not row.sentence] == []
@@ -46,13 +81,79 @@ def test_a_name_without_a_sentence_is_seen(monkeypatch):
 
 
 def test_a_signature_has_names_and_defaults_and_no_types():
-    def shown(name, thing, signature="(model)"):
-        return signatures.shorten(None, "", name, thing, None, signature, "")
+    def shown(name, thing):
+        return signatures.shorten(None, "", name, thing, None, "()", "")
 
-    assert shown("attnlab.ablate", attnlab.ablate) == ("(model)", "Ablation")
+    ablate, returned = shown("attnlab.ablate", attnlab.ablate)
+    assert ablate.startswith("(model, inputs, what='heads', *, metric='logit', target=None")
+    assert returned == "~attnlab.edits.effects.Ablation"
     assert shown("attnlab.edits.ScaleHead", edits.ScaleHead) == ("(**targets, factor)", "")
     assert shown("attnlab.edits.CutEdge", edits.CutEdge) == ("(**targets, renormalise=True)", "")
     assert shown("attnlab.edits.Certificate", edits.Certificate) == ("", "")
+    assert shown("attnlab.plot.head", attnlab.plot.head)[1] == "Figure"
+    assert shown("attnlab.truth.score", truth.score)[1] == "list[~attnlab.truth.score.Scored]"
+
+
+def test_a_default_is_a_call_that_a_reader_can_write():
+    mark = object()
+
+    usual, one = SweepOptions(), SweepOptions(threads=1)
+
+    def call(how=usual, other=one, part=slice(None), given=mark):
+        """Take defaults."""
+
+    assert signatures.signature_of(call) == (
+        "(how=SweepOptions(), other=SweepOptions(threads=1), part=slice(None), given=...)"
+    )
+
+
+def test_no_signature_shows_a_name_that_cannot_be_looked_up():
+    shown = [signatures.signature_of(one.value) for one in functions()]
+    assert [line for line in shown if re.search(r"<|\b_?[A-Z]{3,}|object at", line)] == []
+
+
+def functions():
+    return [one for one in reference_faults.public() if one.kind in ("function", "method")]
+
+
+def said_of(name, lines):
+    """Return what the reference shows of a docstring after napoleon."""
+    thing = search_index.thing_at(name)
+    what = "class" if isinstance(thing, type) else "function"
+    for handler in (signatures.list_fields, signatures.link_types, signatures.gather_fields):
+        handler(None, what, name, thing, None, lines)
+    return "\n".join(lines)
+
+
+def test_the_fields_of_a_result_are_a_list_with_their_types():
+    lines = ["Two answers.", "", "before, after: all steps · step: from 1 · certificate: of them."]
+    assert said_of("attnlab.edits.forks.Fork", lines).splitlines()[3:] == [
+        ":Fields:",
+        "   * **before, after**: all steps (:py:obj:`~attnlab.look.Trace`)",
+        "   * **step**: from 1",
+        "   * **certificate**: of them (:py:obj:`~attnlab.edits.Certificate`).",
+    ]
+
+
+def test_the_classes_of_parameters_and_of_the_result_are_linked():
+    lines = [":param how: memory, see `SweepOptions`.", ":returns: the effect."]
+    said = said_of("attnlab.ablate", lines)
+    assert "see :py:obj:`~attnlab.edits.effects.SweepOptions`." in said
+    assert "the effect (:py:obj:`~attnlab.edits.effects.Ablation`)." in said
+
+
+def test_what_is_returned_is_no_type_even_with_a_colon():
+    lines = ["Do.", "", "Returns:", "    the effect: printed,", "    a table.", "", "Raises:"]
+    signatures.keep_returns(None, "function", "attnlab.ablate", attnlab.ablate, None, lines)
+    assert lines[2] == ":returns: the effect: printed, a table."
+    assert lines[3:] == ["", "Raises:"]
+
+
+def test_the_index_lists_what_one_calls_and_names_results_below():
+    tables = reference_index.tables()
+    assert "| {py:obj}`ablate <attnlab.ablate>` | Take out each head" in tables
+    line = next(line for line in tables.splitlines() if "Ablation <" in line)
+    assert line.startswith("| *what these take and return* |")
 
 
 def test_each_setting_of_a_config_has_a_line():

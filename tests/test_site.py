@@ -106,7 +106,8 @@ def run_first(path: Path, folder: Path, source: str) -> str:
 
 
 FRAME = """<!doctype html><html lang="en"><head><title>One</title></head><body>
-<aside class="sidebar-drawer"><p class="caption" role="heading"><span>How to</span></p></aside>
+<aside class="sidebar-drawer"><div class="sidebar-tree"><p class="caption" role="heading">
+<span class="caption-text">How to</span></p><ul><li><a href="#top">One</a></li></ul></div></aside>
 <main><h1 id="top">One</h1>
 <table><thead><tr><th class="head"><p></p></th><th class="head">A</th></tr></thead>
 <tbody><tr><td>1</td><td>2</td></tr></tbody></table>
@@ -141,6 +142,11 @@ def test_the_check_of_the_site_finds_each_fault(findings):
         "px wide in a window of 390": "<p style='width: 600px'>wide</p>",
         "a column is out of sight in a window of 390: ours": "<div style='overflow: auto' "
         "tabindex=0><table><tr><td style='min-width: 500px'></td><td>ours</td></tr></table></div>",
+        "the names of rows scroll away in a window of 390: Left": "<div class=table-wrapper "
+        "style='overflow: auto; width: 300px' tabindex=0><table><tr><th>Left</th>"
+        "<td style='min-width: 300px'>b</td><td style='min-width: 300px'>c</td></tr></table></div>",
+        "a figure is a white box in the dark: data:": "<img alt=two width=9 height=9 "
+        "src='data:image/gif;base64,R0lGODlhAQABAAAAACw='>",
         "image-alt": "<img src='data:image/gif;base64,R0lGODlhAQABAAAAACw='>",
         "asks for http://127.0.0.1:9/": "<img alt=one src='http://127.0.0.1:9/none.png'>",
         "gone.html is no file": "<a href='gone.html'>gone</a>",
@@ -164,10 +170,14 @@ def built(folder: Path, source: Path) -> Path:
 
 @pytest.mark.slow  # by default a tiny one is built, and the links of pages are followed on disk
 @pytest.mark.xdist_group("site")
-def test_the_site_builds_and_each_search_finds_its_page(tmp_path, browser):
+def test_the_site_builds_with_a_short_menu_and_each_search_finds_its_page(tmp_path, browser):
     site = built(tmp_path, DOCS)
     assert list(check_site.search_findings(site, browser, check_site.searches())) == []
     assert list(check_site.broken_links(site)) == []
+    assert list(check_site.menu_findings(site, browser)) == []
+    text = (site / "index.html").read_text()
+    (site / "index.html").write_text(text.replace("<details>", "<details open>"))
+    assert "more than 12" in "".join(check_site.menu_findings(site, browser))
 
 
 TINY = f"""import sys
@@ -199,6 +209,28 @@ def test_a_page_is_first_where_it_says_what_it_answers_and_else_it_is_missed(
     wanted = {"why": "z", "gpu": "z", "cut_edge": "a", "cut edge": "b", "cutedge": "c"}
     found = list(check_site.search_findings(site, browser, wanted))
     assert [finding.split("'")[1] for finding in found] == missed
+
+
+@pytest.mark.xdist_group("site")
+def test_a_result_shows_the_passage_with_the_words_and_leads_to_it(tmp_path, browser):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "conf.py").write_text(TINY)
+    (source / "index.md").write_text("# Menu\n\n```{toctree}\na\n```\n")
+    (source / "a.md").write_text("# Animals\n\nHorses run.\n\n## Stripes\n\nOne is a zebra.\n")
+    site = built(tmp_path, source)
+    page = browser.new_page()
+    assert check_site.results_of(page, site, "zebra") == [
+        ("a", "stripes", "Stripes – One is a zebra.")
+    ]
+    assert check_site.results_of(page, site, "horse") == [("a", "", "Horses run.")]
+    assert list(check_site.search_findings(site, browser, {"zebra": "a"})) == []
+    script = site / "_static" / "language_data.js"
+    script.write_text(script.read_text().replace("score(passage) > score(best)", "false"))
+    text = (site / "_static" / "passages.js").read_text()
+    (site / "_static" / "passages.js").write_text(text.replace('"stripes"', '""'))
+    (finding,) = check_site.search_findings(site, browser, {"zebra": "a"})
+    assert finding == "search for 'zebra': a shows 'Horses run.'"
 
 
 def test_each_page_has_one_name_and_is_in_the_menu_once():

@@ -42,6 +42,10 @@ def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedba
             called.
         seed: draws other cases.
 
+    Returns:
+        the `Feedback`: whether the answer is correct, and each case that fails with the mistake's
+        name; it shows itself.
+
     Raises:
         WrongUsage: there is no such exercise.
 

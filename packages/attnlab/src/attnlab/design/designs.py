@@ -85,6 +85,17 @@ def identity(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 6) -> 
     the letters agree and 0 elsewhere. The gap needed is that of one right key against `longest - 1`
     wrong ones (`needed_gap`).
 
+    Args:
+        tolerance: how far an output's component may be from its target, above 0.
+        letters: how many letters there are.
+        longest: tokens of the longest input.
+
+    Returns:
+        the `Design`: its matrices as nested tuples, `model()` as a `SingleHead`.
+
+    Raises:
+        WrongUsage: a tolerance, or a number of letters or tokens, that is out of range.
+
     >>> round(identity(1e-3).gap, 2)
     8.52
     """
@@ -97,6 +108,17 @@ def copy_first(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 4) -
     Positions are one-hot. Km passes the position on, Qm makes `gain · (1, 0, 0, …)` of any
     position, Vm passes the letter on: the scaled score is `gap` at the first key and 0 elsewhere.
     The gap needed is again that of one right key against `longest - 1` wrong ones (`needed_gap`).
+
+    Args:
+        tolerance: how far an output's component may be from its target, above 0.
+        letters: how many letters there are.
+        longest: tokens of the longest input.
+
+    Returns:
+        the `Design`: its matrices as nested tuples, `model()` as a `SingleHead`.
+
+    Raises:
+        WrongUsage: a tolerance, or a number of letters or tokens, that is out of range.
 
     >>> round(copy_first(1e-3).gap, 2)
     8.01
@@ -114,6 +136,17 @@ def unique(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 4) -> De
     +1. Queries and keys are `letters + longest + 1` wide: one channel for each letter, each
     position, and CLS. For the gap needed see `needed_gap`.
 
+    Args:
+        tolerance: how far an output's component may be from its target, above 0.
+        letters: how many letters there are.
+        longest: tokens of the longest input.
+
+    Returns:
+        the `Design`: its matrices as nested tuples, `model()` as a `SingleHead`.
+
+    Raises:
+        WrongUsage: a tolerance, or a number of letters or tokens, that is out of range.
+
     >>> round(unique(1e-3).gap, 2)
     17.42
     """
@@ -121,7 +154,21 @@ def unique(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 4) -> De
 
 
 def design_for(task: VectorTask | str, tolerance: float = 1e-3) -> Design:
-    """Design for a task, by its value or by its usual name."""
+    """Design for a task, by its value or by its usual name.
+
+    Args:
+        task: a `VectorTask`, or "identity", "copy_first" or "unique".
+        tolerance: how far an output's component may be from its target, above 0.
+
+    Returns:
+        the `Design` whose gain follows from the tolerance.
+
+    Raises:
+        WrongUsage: no such task, or a tolerance that is out of range.
+
+    >>> design_for("copy_first", 1e-3).name
+    'copy_first'
+    """
     task = vector_task(task)
     widths = {"identity": task.letters, "copy_first": task.longest}
     width = widths.get(task.rule, task.letters + task.longest + 1)

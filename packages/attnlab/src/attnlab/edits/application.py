@@ -44,10 +44,21 @@ def edit(
             others, up to twice), and the first up to twice more; with False, only landing is
             checked.
 
+    Returns:
+        a context manager; `as` gives the `Certificate`, which is complete when the `with` ends.
+
     Raises:
         WrongUsage: at the start, a site, layer, head, shape, token or position that the model does
             not have; at the end, an edit that landed nowhere.
         CouldNotRun: the certificate has failures; or a checkpointed block is edited.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> with edit(model, attnlab.ZeroHead(layer=0, head=1)) as certificate:
+    ...     logits = model(tokens)
+    >>> certificate.holds, certificate.parameters_unchanged
+    (True, True)
     """
     check_edits("edit takes a model", model, edits)
     editor = Editor(model, edits, vocabulary_of(model, vocabulary), certify=certify)

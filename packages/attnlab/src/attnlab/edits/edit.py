@@ -219,11 +219,15 @@ class Edit:
         return None
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
-        """Return the new values; those outside the targets are restored afterwards."""
+        """Return the new values, of the shape of the old: at `weights`, (batch, head, query, key).
+
+        Those outside the targets are restored afterwards.
+        """
         raise NotImplementedError
 
     def fitted(self, tensor: Tensor, context: EditContext) -> Tensor:
-        """Select the part of the tensor in the field `FITS` that belongs to this context."""
+        """Select the rows and heads of the tensor in the field `FITS`, (batch, head, …), that belong
+        to this context."""
         return context.taken(tensor, f"{self!r}: {self.FITS}=")
 
     def has_changed(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> bool:
@@ -323,6 +327,15 @@ def _is_needed(field: "dataclasses.Field[object]") -> bool:
 def edits_to_json(edits: Sequence[Edit]) -> str:
     """Write edits as JSON, in their order.
 
+    Args:
+        edits: any edits, those of other packages too.
+
+    Returns:
+        the text of a JSON list, an object for each edit.
+
+    Raises:
+        WrongUsage: an edit holds what JSON cannot, such as a recording.
+
     >>> from attnlab.edits import ScaleScores
     >>> edits_to_json([ScaleScores(head=1, factor=2.0)])[:68]
     '[{"edit": "ScaleScores", "version": 2, "layer": null, "site": null, '
@@ -331,7 +344,21 @@ def edits_to_json(edits: Sequence[Edit]) -> str:
 
 
 def edits_from_json(text: str | list[Any]) -> list[Edit]:
-    """Read edits that `edits_to_json` wrote, or a list of their forms."""
+    """Read edits that `edits_to_json` wrote, or a list of their forms.
+
+    Args:
+        text: what `edits_to_json` returned, or the list that it reads as.
+
+    Returns:
+        the edits, equal to those that were written, in their order.
+
+    Raises:
+        WrongUsage: it is no JSON list, there is no such edit, or a value does not fit.
+
+    >>> from attnlab.edits import ZeroHead
+    >>> edits_from_json(edits_to_json([ZeroHead(layer=0, head=1)]))
+    [ZeroHead(layer=0, head=1)]
+    """
     if isinstance(text, str):
         try:
             text = json.loads(text, object_pairs_hook=unique_keys)

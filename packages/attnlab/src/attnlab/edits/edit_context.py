@@ -208,7 +208,7 @@ class EditContext(Positions):
 
     @property
     def seen(self) -> Tensor:
-        """The allowed keys, at weights only."""
+        """The allowed keys, at weights only: (row, head or 1, query, key)."""
         return present(self.visible)
 
     def of(self, whole: Tensor, rows: Tensor | None = None) -> Tensor:

@@ -66,6 +66,9 @@ def census(
         progress: called after each batch of texts; None for a bar in a notebook.
         how: memory, threads and progress of the effects.
 
+    Returns:
+        the `Census`: every head with its measures, effects and examples; printed, a table.
+
     Raises:
         WrongUsage: invalid arguments, a corpus without any text, or a folder with another census.
         CouldNotRun: the corpus or the folder cannot be read or written.
@@ -101,6 +104,10 @@ def add_effects(
         out: the folder of the census; None to write nothing.
         seed: see `head_effects`.
         how: see `head_effects`.
+
+    Raises:
+        WrongUsage: heads or texts that the model does not have.
+        CouldNotRun: the folder cannot be written.
     """
     chosen = chosen_heads(model, parts_of(model), list(result.heads))
     rows, result.caution = head_effects(model, result.sample(texts), chosen, seed=seed, how=how)
@@ -162,6 +169,9 @@ def census_in_shares(
         out: the folder to create or to resume.
         heads, effects, seed, how: see `census`.
         observer: told of every share.
+
+    Returns:
+        the `Census` of all shares together, effects included.
 
     Raises:
         WrongUsage, CouldNotRun: see `census`, and what an engine raises.

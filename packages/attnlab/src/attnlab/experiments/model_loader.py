@@ -39,6 +39,10 @@ def load(
         revision: of a hub id, a branch, tag or commit.
         dtype, device: of the weights; None for what the files say, and the processor.
 
+    Returns:
+        the model, a module in evaluation mode: one of attnlab's as it is, a foreign one as a
+        `Pretrained`.
+
     Raises:
         WrongUsage: the population has no such member, or arguments that go with another kind of
             model.

@@ -55,11 +55,13 @@ def open(path: Path | str) -> Opened:
             sweep, a hyper-parameter search, a recording, a summarized long text, a corpus search, a
             census or a compiled program.
 
-    Returns what was returned when the folder was made.
-
     Raises:
         WrongUsage: the population has no such member.
         CouldNotRun: the folder holds none of these, is unfinished, or a file of it is damaged.
+
+    Returns:
+        what was returned when the folder was made: a `Report`, a `Population`, a `Sweep`, a
+        `Search`, a `Recording`, a `Document`, a `CorpusSearch`, a `Census` or a `CompiledProgram`.
 
     >>> open("runs/no")
     Traceback (most recent call last):

@@ -29,6 +29,9 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
         options: of a pretrained model, see `attnlab.look.text_questions.question_of`: pair, steps,
             target.
 
+    Returns:
+        the `Question`, not yet answered.
+
     Raises:
         WrongUsage: the model does not answer to text, or not to this one.
         CouldNotRun: there is no such model.

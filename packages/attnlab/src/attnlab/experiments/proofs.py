@@ -96,6 +96,10 @@ def prove(
             `progress` and `state` of a program, the last three of a sequence task too (see
             `attnlab.programs.prove_program`).
 
+    Returns:
+        the `Proof` of a design, the `ModelProof` of a program or a model, or the `PopulationProof`
+        of a population: `holds`, `inputs`, the `counterexample` if there is one.
+
     Raises:
         WrongUsage: subject and task do not belong together, or no proof can be had of this model.
 

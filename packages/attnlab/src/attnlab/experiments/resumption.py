@@ -29,6 +29,9 @@ def resume(
             computed it before.
         observer: is told of progress.
 
+    Returns:
+        what the run would have returned: a `Report`, a `Population`, a `Sweep` or a `Search`.
+
     Raises:
         WrongUsage: `workers` for a run of another kind.
         CouldNotRun: no unfinished run is there, another process writes it, this attnlab or torch is

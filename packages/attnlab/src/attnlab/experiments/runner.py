@@ -46,6 +46,9 @@ def run(
         resume: continue the run in `out` that was stopped, to the same bytes.
         **fields: config fields as values.
 
+    Returns:
+        the `Report`: claims, facts, tables, figures, the trained `model`.
+
     Raises:
         WrongUsage: an unknown name or setting, or a value out of range.
         CouldNotRun: the folder exists (or, with `resume`, holds no run, another, or one that is

@@ -62,13 +62,14 @@ def show(
         out: a file to write the page to; it is not opened then, nor live.
         **options: of weights, as `view_page` takes them.
 
-    Returns what a notebook displays, or the path of the file that was written. With anywidget
-    installed, a run, a population, a model, a question and a recording are live in a notebook: they
-    take inputs, a choice of seed and edits, see `EditableView`.
-
     Raises:
         WrongUsage: it is nothing that can be shown, or its tokens do not fit.
         CouldNotRun: a folder holds none of these, or is damaged.
+
+    Returns:
+        what a notebook displays, a `Shown`, or the path of the file that was written. With
+        anywidget installed, a run, a population, a model, a question and a recording are live in a
+        notebook, an `EditableView`: they take inputs, a choice of seed and edits.
     """
     if isinstance(thing, str | Path):
         thing = open(thing)

@@ -109,10 +109,19 @@ def circuits(model: nn.Module, heads: Sequence[str] | None = None) -> Circuits:
         model: one of attnlab's or a pretrained one, in evaluation mode.
         heads: names such as "5.1", "encoder 0.1" or "cross 2.3", or of layers, "5"; None for all.
 
+    Returns:
+        the `Circuits`: `heads["5.1"].ov` and `.qk`, each a `FactoredMatrix` on the stream.
+
     Raises:
         WrongUsage: no such head, or a model with dropout or without a stream of blocks.
         CouldNotRun: a model whose queries, keys or values are not seen, or are no matrix times a
             stream.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> circuits(model)["0.1"].ov.shape  # (d_model, d_model), of rank head_width
+    (64, 64)
     """
     if drops_out(model):
         raise WrongUsage("the model has random dropout; call model.eval() first.")

@@ -92,7 +92,7 @@ class FactoredMatrix:
 
     @property
     def norm(self) -> Tensor:
-        """The root of the sum of all squares, (…)."""
+        """The root of the sum of all squares, a scalar for each matrix, (…)."""
         norm: Tensor = torch.linalg.vector_norm(self.svd().values, dim=-1)
         return norm
 
@@ -119,7 +119,7 @@ class FactoredMatrix:
         ]
 
     def eigenvalues(self) -> Tensor:
-        """Return the eigenvalues of a square matrix that are not zero, complex (rank,), largest
+        """Return the eigenvalues of a square matrix that are not zero, complex (number,), largest
         first."""
         if self.shape[-2] != self.shape[-1]:
             raise WrongUsage(f"a square matrix has eigenvalues; got {shape_text(self.shape)}.")

@@ -47,7 +47,7 @@ class Lens:
 
     @property
     def probabilities(self) -> Tensor:
-        """The softmax of the logits."""
+        """The softmax of the logits, (site, row, vocabulary)."""
         return self.logits.softmax(-1)
 
     def __str__(self) -> str:
@@ -181,10 +181,23 @@ def logit_lens(
         model: a decoder, an encoder–decoder (its decoder's stream is read), an encoder that reads
             classes out of each token, or one with classes (the mean over its positions is read, as
             it does itself).
-        inputs: a tensor of ids, a tuple (source, target), or a mapping of the model's named inputs.
+        inputs: a tensor of ids (row, length), a tuple (source, target), or a mapping of the model's
+            named inputs; a text for a model that knows its tokens.
         position: an integer, or (row,) of them, negative ones from the last token that is not
             padding; not for an encoder that reads the mean.
         vocabulary: the name of each id, for printing: a sequence, a mapping or a function.
+
+    Returns:
+        the logits at each stage, a `Lens`; printed, the likeliest tokens.
+
+    Raises:
+        WrongUsage: no such position, or a model without logits or without a stream of blocks.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> logit_lens(model, tokens).logits.shape  # (stage, row, vocabulary)
+    torch.Size([2, 1, 32])
     """
     vocabulary = _names_of(model, vocabulary)
     stages = read_stages(model, Call.of(inputs, model), position)
@@ -207,8 +220,18 @@ def head_lens(
     position: int | Tensor = -1,
     vocabulary: Vocabulary | None = None,
 ) -> HeadLens:
-    """Read out each head's output by itself, with the scales of norms held fixed; see
-    `logit_lens`."""
+    """Read out each head's output by itself, with the scales of norms held fixed.
+
+    Args:
+        model, inputs, position, vocabulary: see `logit_lens`; ids are (row, length).
+
+    Returns:
+        the share of each head in all logits, a `HeadLens`, (head, row, vocabulary).
+
+    Raises:
+        WrongUsage: no such position, or a model without logits or whose stream is no sum of its
+            parts.
+    """
     vocabulary = _names_of(model, vocabulary)
     parts = parts_of_stream(model, Call.of(inputs, model), position)
     heads, writers = [], []
@@ -231,9 +254,24 @@ def direct_logits(
     """Return the share of each part in one logit of each row, or in the difference of two.
 
     Args:
-        model, inputs, position: see `logit_lens`.
+        model, inputs, position: see `logit_lens`; ids are (row, length).
         target: a token's text or id, or a list with one for each row; None for the likeliest.
         others: the tokens whose logits are subtracted, likewise.
+
+    Returns:
+        the share of each part, an `Attribution`: `shares` (part, row) sum to `logits` (row,).
+
+    Raises:
+        WrongUsage: no such position or token, or a model whose stream is no sum of its parts.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> attribution = direct_logits(model, tokens)
+    >>> [str(writer) for writer in attribution.writers][:3]
+    ['embedding', 'head 0.0', 'head 0.1']
+    >>> attribution.error < 1e-5  # of the sum
+    True
     """
     parts = parts_of_stream(model, Call.of(inputs, model), position)
     logits = parts.logits

@@ -294,6 +294,18 @@ def recorded(
     """Record a model while it answers a question in one pass, or reads a given passage.
 
     Tokens are named as the passage names them, each occurrence by its own word.
+
+    Args:
+        question: what `attnlab.ask` returns.
+        patterns: the sites to record, with `*` for anything.
+        passage: a `Passage` to read in its place, such as an answer up to a step.
+
+    Returns:
+        the `Recording`, with the names of the tokens.
+
+    Raises:
+        WrongUsage: a pattern that matches nothing.
+        CouldNotRun: the values do not fit in memory.
     """
     arguments, options, words = passage or question.passage()
     sites = matching_sites(patterns, question.model)

@@ -92,7 +92,12 @@ class EncoderDecoder(SitedModule):
         mask: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """Predict from a memory; with a cache `target` holds only the new tokens."""
+        """Predict from a memory; with a cache `target` holds only the new tokens.
+
+        target (batch, length) · memory (batch, source length, d_model) · memory_mask, mask: what
+        the target may see of the source and of itself, broadcast to (batch, head, query, key) ->
+        logits (batch, length, vocabulary).
+        """
         if target.shape[0] != memory.shape[0]:
             raise WrongUsage(
                 f"source and target differ in batch size: {memory.shape[0]} and {target.shape[0]}."
@@ -104,6 +109,6 @@ class EncoderDecoder(SitedModule):
         return self.visit("logits", read_out(x, self.head, self.decoder.embedding))
 
     def conditioned(self, source: Tensor, *, real: Tensor | None = None) -> Predictor:
-        """Read a source once, and return a predictor of the target for `generate`."""
+        """Read a source (batch, length) once, and return a predictor of the target for `generate`."""
         memory_mask = check_real(real, source)
         return partial(self.decode, memory=self.encode(source, real=real), memory_mask=memory_mask)

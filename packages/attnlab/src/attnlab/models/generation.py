@@ -64,6 +64,19 @@ def generate(
         generator: where the randomness of sampling comes from.
         use_cache: keep keys and values (the same tokens, quicker) or compute everything anew at
             each step.
+
+    Returns:
+        the `Generation`: `tokens` (batch, length + new) and `probabilities` (batch, new,
+        vocabulary).
+
+    Raises:
+        WrongUsage: a prompt that is no ids (batch, length), or arguments that are out of range.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> generate(model, tokens, 3).tokens.shape
+    torch.Size([1, 7])
     """
     _check_request(prompt, num_tokens, temperature, top_k)
     makes = getattr(model, "predictor", None)  # a pretrained model makes one for each generation

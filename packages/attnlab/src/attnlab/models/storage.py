@@ -67,7 +67,28 @@ def build_model(description: Any) -> nn.Module:
 
 
 def save_model(model: nn.Module, folder: Path | str) -> Path:
-    """Write `config.json` and `model.safetensors` into a folder, created if needed; return it."""
+    """Write `config.json` and `model.safetensors` into a folder.
+
+    Args:
+        model: one of attnlab's, such as a `Decoder`.
+        folder: made if it is not there.
+
+    Returns:
+        the folder.
+
+    Raises:
+        WrongUsage: a model of another kind.
+        CouldNotRun: the folder cannot be written.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = attnlab.load(save_model(model, folder))
+    >>> bool((again(tokens) == model(tokens)).all())
+    True
+    """
     folder = Path(folder)
     make_folder(folder)
     save_weights(model, folder / "model.safetensors")

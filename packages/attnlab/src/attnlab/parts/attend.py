@@ -80,6 +80,10 @@ def attend(
         guard: False lets NaN and infinity in a blocked key or value reach the output, for callers
             that find them otherwise, as training does.
 
+    Returns:
+        the `Attention`: `output` (..., query, value_width), `weights` and `scores` (..., query,
+        key).
+
     Raises:
         WrongUsage: shapes, dtypes or arguments that cannot be.
 

@@ -265,6 +265,25 @@ def multi_head_attention(
 ) -> MultiHeadAttention:
     """Build multi-head attention: heads of width d_model / num_heads, four projections of one kind.
 
+    Args:
+        d_model: width of the stream, a multiple of `num_heads`.
+        num_heads: heads of queries.
+        num_kv_heads: heads of keys and values that the queries share; None for as many.
+        projections: "dense" matrices; "strict", made of two thin ones by a softmax of rows; or
+            "gated", the same times a free matrix.
+        rank, temperature: of the thin matrices and their softmax; not for "dense".
+        bias: do the projections have biases?
+        position: a `Rotary` or an `Alibi`; None for none.
+        scale: as `attend` takes it.
+        dropout: the probability with which a weight is dropped in training.
+
+    Returns:
+        the module `MultiHeadAttention`: called with (batch, length, d_model), it returns an
+        `Attention`.
+
+    Raises:
+        WrongUsage: sizes that do not divide, or arguments that do not go together.
+
     >>> import torch
     >>> multi_head_attention(8, 2)(torch.zeros(1, 3, 8)).output.shape
     torch.Size([1, 3, 8])

@@ -25,6 +25,17 @@ Device: TypeAlias = torch.device | str | None
 def causal_mask(num_queries: int, num_keys: int | None = None, *, device: Device = None) -> Tensor:
     """Mask where each query sees itself and what came before: (query, key).
 
+    Args:
+        num_queries: how many queries.
+        num_keys: how many keys; None for as many. The queries are the last positions of the keys.
+        device: where the mask is made.
+
+    Returns:
+        a boolean mask, True = may attend.
+
+    Raises:
+        WrongUsage: a number that is no whole number, or fewer keys than queries.
+
     >>> causal_mask(3).int()
     tensor([[1, 0, 0],
             [1, 1, 0],
@@ -47,7 +58,20 @@ def sliding_window_mask(
     num_queries: int, window: int, num_keys: int | None = None, *, device: Device = None
 ) -> Tensor:
     """Mask where each query sees the last `window` positions, itself included (Beltagy et al.
-    2020)."""
+    2020).
+
+    Args:
+        num_queries: how many queries.
+        window: how many keys each query sees, at least 1.
+        num_keys: how many keys; None for as many. The queries are the last positions of the keys.
+        device: where the mask is made.
+
+    Returns:
+        a boolean mask (query, key), True = may attend.
+
+    Raises:
+        WrongUsage: a number that is no whole number, or fewer keys than queries.
+    """
     require_integer("window", window)
     queries, keys = _places(num_queries, num_keys, device)
     return (keys <= queries) & (keys > queries - window)
@@ -55,7 +79,19 @@ def sliding_window_mask(
 
 def prefix_mask(length: int, prefix: int, *, device: Device = None) -> Tensor:
     """Mask where all see the first `prefix` positions, the rest causal (Raffel et al. 2020, figure
-    4)."""
+    4).
+
+    Args:
+        length: how many positions.
+        prefix: how many of the first all see.
+        device: where the mask is made.
+
+    Returns:
+        a boolean mask (query, key), True = may attend.
+
+    Raises:
+        WrongUsage: a number that is no whole number or below 0.
+    """
     require_integer("prefix", prefix, low=0)
     return causal_mask(length, device=device) | (torch.arange(length, device=device) < prefix)
 
@@ -79,8 +115,19 @@ def padding_mask(lengths: Tensor | Sequence[int], length: int, *, device: Device
     """Mask that hides the padding after each row's real tokens: (batch, 1, 1, key).
 
     Args:
-        lengths: how many real tokens each input of the batch has.
+        lengths: how many real tokens each input of the batch has: (batch,), whole numbers.
         length: the padded length.
+        device: where the mask is made.
+
+    Returns:
+        a boolean mask (batch, 1, 1, key), True = a real token.
+
+    Raises:
+        WrongUsage: lengths that are no whole numbers, or more than `length`.
+
+    >>> padding_mask([1, 3], 3)[:, 0, 0].int()
+    tensor([[1, 0, 0],
+            [1, 1, 1]], dtype=torch.int32)
     """
     require_integer("length", length, low=0)
     real = torch.as_tensor(lengths, device=device)

@@ -474,7 +474,14 @@ _FAMILIES: dict[str, Family] = {}
 
 
 def register_family(family: Family) -> None:
-    """Use a family for all models of its type that are opened from now on, in this process."""
+    """Use a family for all models of its type that are opened from now on, in this process.
+
+    Args:
+        family: what differs in its models from what is found by itself.
+
+    Raises:
+        WrongUsage: it is no `Family`.
+    """
     if not isinstance(family, Family):
         raise WrongUsage(f"a family is a Family(model_type, …); got {type_words(family)}.")
     _FAMILIES[family.model_type] = family

@@ -75,7 +75,7 @@ class CompiledProgram:
         return self.with_bos(torch.tensor(rows))
 
     def with_bos(self, ids: Tensor) -> Tensor:
-        """Put BOS before rows of ids, where the model has one."""
+        """Put BOS before ids (batch, length), where the model has one: (batch, length + 1)."""
         if not self.has_bos:
             return ids
         return torch.cat((torch.full((len(ids), 1), len(self.alphabet)), ids), 1)
@@ -132,6 +132,12 @@ class CompiledProgram:
 
 def open_compiled(folder: Path | str) -> CompiledProgram:
     """Read a compiled program back from its folder.
+
+    Args:
+        folder: where `CompiledProgram.save` wrote it.
+
+    Returns:
+        the `CompiledProgram`, with the same weights.
 
     Raises:
         CouldNotRun: a file is missing or damaged, or the folder is of something else.

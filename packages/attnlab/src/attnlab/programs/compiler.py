@@ -57,9 +57,18 @@ def compile_program(
         dtype: of the model's numbers, float32 or float64.
         causal: make a model in which no position sees a later one.
 
+    Returns:
+        the `CompiledProgram`: a model with the program's weights, which takes tokens and gives
+        answers.
+
     Raises:
         ProgramError: the program may select nothing without saying what then, takes too many
             values, or selects what a model of this kind cannot; the line, and the reason.
+
+    >>> from attnlab.programs import Program, select, selector_width, tokens
+    >>> how_often = Program(selector_width(select(tokens, tokens, "==")), "abc")
+    >>> compile_program(how_often, 5)(list("abac"))
+    [2, 1, 2, 1]
     """
     if not isinstance(program, Program):
         got = type_words(program)

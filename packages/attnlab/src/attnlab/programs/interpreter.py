@@ -65,13 +65,20 @@ class Coded:
 def interpret(program: Program, tokens: Items[Value]) -> list[Value]:
     """Evaluate a program on one input.
 
-    >>> from attnlab.programs.language import *
-    >>> interpret(Program(selector_width(select(tokens, tokens, "==")), "abc"), "abac")
-    [2, 1, 2, 1]
+    Args:
+        program: what to evaluate.
+        tokens: the input, symbols of the program's alphabet.
+
+    Returns:
+        the value at each position, as many as there are tokens.
 
     Raises:
         WrongUsage: a token that is not of the alphabet, or an empty input.
         ProgramError: the program has no value on this input; the line and the reason.
+
+    >>> from attnlab.programs.language import *
+    >>> interpret(Program(selector_width(select(tokens, tokens, "==")), "abc"), "abac")
+    [2, 1, 2, 1]
     """
     return Meaning(program, ids_of(program, tokens)).of(program.output).row(0)
 

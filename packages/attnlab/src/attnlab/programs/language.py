@@ -292,6 +292,12 @@ def select(keys: Any, queries: Any, comparison: str | Callable[[Value, Value], b
         keys, queries: sequences, or constants.
         comparison: "==", "!=", "<", "<=", ">", ">=", or a function of key and query.
 
+    Returns:
+        a `Selector`, (query, key) of an input, to gather or count by.
+
+    Raises:
+        ProgramError: there is no such comparison, or a selector stands where a sequence is due.
+
     >>> select(indices, indices, "<")  # all earlier positions
     select(indices, indices, <)
     """
@@ -304,7 +310,18 @@ def select(keys: Any, queries: Any, comparison: str | Callable[[Value, Value], b
 
 
 def best(selector: Selector, scores: Any) -> Selector:
-    """Select of the selected keys the one with the highest score, or all that share it."""
+    """Select of the selected keys the one with the highest score, or all that share it.
+
+    Args:
+        selector: which keys may be chosen.
+        scores: a sequence of numbers, one at each key.
+
+    Returns:
+        a `Selector` of one key for each query, or of those that tie.
+
+    Raises:
+        ProgramError: no selector, or a selector as the scores.
+    """
     return Best(_selector(selector), sequence(scores))
 
 
@@ -313,6 +330,18 @@ def aggregate(selector: Selector, values: Any, default: Value = _NONE_GIVEN) -> 
 
     Symbols have no mean: all that one query selects must be the same. Where a query may select
     nothing, say with `default` what it gets; without one such a program is refused.
+
+    Args:
+        selector: which keys each query gathers from, as `select` gives it.
+        values: a sequence, or a constant: what is gathered.
+        default: the value where nothing is selected; without one a program that may select nothing
+            is refused when it is compiled.
+
+    Returns:
+        a `Sequence`: the mean at each position, a number, or the one symbol.
+
+    Raises:
+        ProgramError: no selector, or a selector as the values.
 
     >>> aggregate(select(indices, indices, "<="), tokens == "a")  # the share of a's so far
     aggregate(select(indices, indices, <=), tokens == 'a')
@@ -323,22 +352,69 @@ def aggregate(selector: Selector, values: Any, default: Value = _NONE_GIVEN) -> 
 
 
 def selector_width(selector: Selector) -> Sequence:
-    """Count at each query the selected keys."""
+    """Count at each query the selected keys.
+
+    Args:
+        selector: as `select` gives it.
+
+    Returns:
+        a `Sequence` of counts, whole numbers from 0.
+
+    Raises:
+        ProgramError: it is no selector.
+
+    >>> selector_width(select(tokens, tokens, "=="))  # how often each token occurs
+    selector_width(select(tokens, tokens, ==))
+    """
     return Width(_selector(selector))
 
 
 def total(selector: Selector, values: Any) -> Sequence:
-    """Add up at each query the selected keys' values; nothing selected gives 0."""
+    """Add up at each query the selected keys' values; nothing selected gives 0.
+
+    Args:
+        selector: which keys each query adds up.
+        values: a sequence of numbers, or a constant.
+
+    Returns:
+        a `Sequence` of sums.
+
+    Raises:
+        ProgramError: no selector, or a selector as the values.
+    """
     return Width(_selector(selector), sequence(values))
 
 
 def apply(function: Callable[..., Value], *arguments: Any) -> Sequence:
-    """Apply a function of several values at every position."""
+    """Apply a function of several values at every position.
+
+    Args:
+        function: of as many values as there are arguments; it is tabulated when the program is
+            compiled.
+        arguments: sequences, or constants.
+
+    Returns:
+        a `Sequence` of what the function returns.
+
+    Raises:
+        ProgramError: a selector stands where a sequence is due.
+    """
     return Map(function, tuple(map(sequence, arguments)), getattr(function, "__name__", "map"))
 
 
 def where(condition: Any, this: Any, that: Any) -> Sequence:
-    """Choose at every position: `this` where the condition is true, otherwise `that`."""
+    """Choose at every position: `this` where the condition is true, otherwise `that`.
+
+    Args:
+        condition: a sequence of truth values.
+        this, that: sequences, or constants.
+
+    Returns:
+        a `Sequence` of the chosen values.
+
+    Raises:
+        ProgramError: a selector stands where a sequence is due.
+    """
     return Map(_choose, (sequence(condition), sequence(this), sequence(that)), "where")
 
 

@@ -69,6 +69,8 @@ class OpenModel:
     def frozen(self, model: torch.nn.Module) -> dict[str, Tensor]:
         """Return a model's parameters by name, with no gradient at the part's entries.
 
+        Each has its usual shape, such as (out, in).
+
         `torch.func.functional_call(model, opened.frozen(model), ids)` computes with them. Train
         without weight decay, which moves what has no gradient.
         """
@@ -106,6 +108,12 @@ def config_around(
         layers: layers after the part's last.
         hidden: free hidden units in each layer.
         width: free dimensions of the residual stream, at least.
+
+    Returns:
+        the `EncoderConfig`, with the sum of the free and the compiled sizes.
+
+    Raises:
+        WrongUsage: sizes that no model can have.
     """
     first, configs = parts[0].model.config, [part.model.config for part in parts]
     num_heads = heads + max(config.num_heads for config in configs)
@@ -140,6 +148,9 @@ def model_around(part: CompiledProgram, config: EncoderConfig, *, seed: int) -> 
         part: a compiled program; with dtype=torch.float32 its gains are checked for this model's.
         config: of the model, such as `config_around` gives.
         seed: of all that is not compiled.
+
+    Returns:
+        the `OpenModel`, whose compiled entries stay as they are while the rest is trained.
 
     Raises:
         WrongUsage: a config of another kind than the compiler's, or one that the part does not fit.

@@ -148,9 +148,17 @@ def prove_program(
         state: a file for the progress of the proof, from which an interrupted one resumes; it is
             removed at the end.
 
+    Returns:
+        the `ModelProof`: `holds`, how many inputs, the margin, the first counterexample.
+
     Raises:
         WrongUsage: another alphabet, longer inputs than the model takes, or a model for whose
             formulas there are no bounds.
+
+    >>> from attnlab.programs import compile_program, library
+    >>> program = library.hist("ab")
+    >>> prove_program(compile_program(program, 3), program).holds
+    True
     """
     return _prove(ProgramQuestions(compiled, program, longest, max_inputs), progress, state)
 
@@ -165,8 +173,14 @@ def prove_task(
 ) -> ModelProof:
     """Compare a decoder's greedy answers with a task's rule, on every prompt.
 
-    If there are more than `max_inputs` prompts, 500 are drawn at random. The other arguments are
-    those of `prove_program`.
+    Args:
+        model: a decoder that reads the task's prompts.
+        task: a `SequenceTask`, which says the right answer to each prompt.
+        max_inputs: above so many prompts, 500 are drawn at random, which is a search and no proof.
+        progress, state: see `prove_program`.
+
+    Returns:
+        the `ModelProof`: `holds`, how many prompts, the margin, the first counterexample.
 
     Raises:
         WrongUsage: the model takes other tokens or shorter rows, or there are no bounds for its

@@ -156,7 +156,7 @@ class SequenceTask:
         return self.sample(max_prompts, generator), False
 
     def parse(self, text: str) -> Tensor:
-        """Read a typed prompt; blanks and commas between letters do not matter, nor does case."""
+        """Read a typed prompt, (length,); blanks and commas do not matter, nor does case."""
         letters = typed_letters(text.lower(), " ,+")
         known = self.vocabulary[1:]
         if len(letters) != self.prompt_length or not set(letters) <= set(known):
@@ -184,7 +184,7 @@ class SequenceTask:
         return self.text(prompt)
 
     def text(self, tokens: Tensor | Sequence[int]) -> str:
-        """Write ids as a person reads them."""
+        """Write ids (length,) as a person reads them."""
         return "".join(self.tokens(tokens))
 
     def tokens(self, tokens: Tensor | Sequence[int]) -> list[str]:

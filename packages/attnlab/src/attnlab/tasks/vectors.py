@@ -178,7 +178,7 @@ class VectorTask:
         return letters[: self.longest]
 
     def parse(self, text: str) -> Tensor:
-        """Read an input that a person typed, without CLS; blanks and commas do not matter, nor does
+        """Read a typed input without CLS, (length,); blanks and commas do not matter, nor does
         case."""
         letters = typed_letters(text.upper(), " ,")
         known = self.names[: self.letters]
@@ -194,7 +194,7 @@ class VectorTask:
         return [self.names[int(token)] for token in ids if int(token) != PADDING]
 
     def text(self, ids: Tensor | Sequence[int]) -> str:
-        """Write an input as a person reads it: `CAC`, or `CLS CAC`."""
+        """Write ids (length,) as a person reads them: `CAC`, or `CLS CAC`."""
         names = self.tokens(ids)
         return f"CLS {''.join(names[1:])}" if self.has_cls else "".join(names)
 

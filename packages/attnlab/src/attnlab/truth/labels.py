@@ -71,6 +71,12 @@ class Labels:
 def label(circuit: Circuit) -> Labels:
     """Label a circuit, and compare the labels with the purpose of its heads.
 
+    Args:
+        circuit: as `build_circuit` makes it.
+
+    Returns:
+        the `Labels`: for each head and edge, whether the answers need it.
+
     Raises:
         CouldNotRun: an answer is wrong, or a head is used that was meant to be a decoy, or not used
             that was meant to be.

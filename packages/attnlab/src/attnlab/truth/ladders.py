@@ -209,6 +209,12 @@ def circuit_names(ladder: str | None = None) -> list[str]:
 def build_circuit(name: str) -> Circuit:
     """Make a circuit of the suite, always with the same numbers.
 
+    Args:
+        name: such as "induction-1"; `circuit_names()` lists all.
+
+    Returns:
+        the `Circuit`: model, inputs, right answers and the purpose of each head.
+
     Raises:
         WrongUsage: there is no such circuit.
     """

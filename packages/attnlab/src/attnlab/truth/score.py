@@ -97,6 +97,16 @@ class Row:
 def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]]) -> list[Scored]:
     """Ask a method about every head of every circuit.
 
+    Args:
+        name: what to call the method in errors.
+        method: a function of a model, its inputs, such as ids (batch, length), and the ids (batch,)
+            of the right answers; it returns a number for each head by its name, larger where the
+            head matters more.
+        circuits: pairs of a `Circuit` and its `Labels`, such as a `Suite`'s.
+
+    Returns:
+        one `Scored` for each circuit: the scores of its heads beside the truth.
+
     Raises:
         CouldNotRun: the method fails, leaves a head out, or gives what is no finite number.
     """
@@ -146,7 +156,19 @@ def _checked_values(
 
 
 def summarize(name: str, scored: Sequence[Scored], ladder: str = "all") -> Row:
-    """Summarize a method's scores."""
+    """Summarize a method's scores.
+
+    Args:
+        name: of the method.
+        scored: what `score` returned.
+        ladder: the name of the circuits together.
+
+    Returns:
+        the `Row` of a table: areas under the curve and precision with their intervals.
+
+    Raises:
+        WrongUsage: nothing was scored.
+    """
     both, decoys = _with_pairs(scored), dict[str, Interval]()
     for kind in DECOYS:
         alone = _with_pairs(scored, kind)

@@ -31,9 +31,17 @@ class Suite:
 def make_suite(
     ladder: str | None = None,
     dial: str | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Suite:
     """Make the circuits of one ladder or all, under a dial or none, and prove their labels.
+
+    Args:
+        ladder: the name of one ladder; None for all.
+        dial: what makes the circuits harder, one of `DIALS`; None for none.
+        progress: called with the numbers of done and of all circuits; None for nothing.
+
+    Returns:
+        the `Suite`: each circuit with its proved labels, and why others were refused.
 
     Raises:
         WrongUsage: there is no such ladder or dial.
@@ -49,7 +57,8 @@ def make_suite(
             circuits.append((circuit, labels))
         except CouldNotRun as error:
             refused.append(str(error))
-        progress(done, len(names))
+        if progress is not None:
+            progress(done, len(names))
     return Suite(tuple(circuits), tuple(refused))
 
 

@@ -24,6 +24,14 @@ _METADATA = {
 def save_figure(figure: "Figure", path: str | Path, *, dpi: int = 150) -> Path:
     """Save a figure as .png, .svg or .pdf, by the file's suffix; equal figures give equal bytes.
 
+    Args:
+        figure: of matplotlib, as all of `attnlab.plot` return.
+        path: the file; its suffix says the format.
+        dpi: dots per inch of a .png.
+
+    Returns:
+        the path of the file.
+
     Raises:
         WrongUsage: another suffix.
         CouldNotRun: the file cannot be written.

@@ -53,9 +53,19 @@ def draw_head(
         scale: of the shades: "linear", or "root" to make small weights visible.
         high: the weight of the strongest shade; None for the largest of the map.
 
+    Returns:
+        the figure of matplotlib, which `attnlab.plot.save` writes.
+
     Raises:
         WrongUsage: no such site, head or row; a weight that is not finite.
         CouldNotRun: matplotlib is missing.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> figure = attnlab.plot.head(attnlab.record(model, tokens), "0.1")
+    >>> [axes.get_ylabel() for axes in figure.axes][:1]
+    ['query']
     """
     chosen = _chosen(place, layer, head)
     pattern, number = _pick(to_patterns(recording, row, tokens), site, *chosen)
@@ -77,8 +87,19 @@ def draw_difference(
 ) -> "Figure":
     """Draw the second recording's weights minus the first's, in two colors around zero.
 
-    The arguments are those of `draw_head`; `high` is the difference of the strongest shade. Cells
-    masked in both are hatched.
+    Cells masked in both are hatched.
+
+    Args:
+        recording, other: see `draw_head`; weights of the same shape, such as (query, key).
+        place, layer, head, site, row, tokens: see `draw_head`.
+        high: the difference of the strongest shade; None for the largest of the map.
+
+    Returns:
+        the figure of matplotlib.
+
+    Raises:
+        WrongUsage: no such site, head or row, or maps of different shapes.
+        CouldNotRun: matplotlib is missing.
     """
     chosen = _chosen(place, layer, head)
     one, number = _pick(to_patterns(recording, row, tokens), site, *chosen)
@@ -103,6 +124,19 @@ def draw_heads(
     All share one scale, the square root of the weight from 0 to 1. Long maps are pooled to the
     largest weight of squares, whose size the figure states. The steps of a cached generation are
     joined.
+
+    Args:
+        recording: the result of `record`, or weights as `draw_head` takes them.
+        sites: the attentions to draw, such as ["layers.0.attention.weights"]; None for all.
+        row: which input of the batch.
+        title: the title above the maps.
+
+    Returns:
+        the figure of matplotlib.
+
+    Raises:
+        WrongUsage: no such site or row; a weight that is not finite.
+        CouldNotRun: matplotlib is missing.
     """
     patterns = to_patterns(recording, row)
     if sites is not None:

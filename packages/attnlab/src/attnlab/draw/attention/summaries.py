@@ -45,9 +45,15 @@ def draw_measure(
         layers: names of the layers; empty for their numbers.
         high: the value of the strongest shade; None for the largest.
 
+    Returns:
+        the figure of matplotlib.
+
     Raises:
         WrongUsage: not (layer, head), no value at all, or another number of names.
         CouldNotRun: matplotlib is missing.
+
+    >>> import attnlab
+    >>> figure = attnlab.plot.measure([[0.1, 0.9], [0.4, 0.2]], label="largest weight")
     """
     if high is not None and not high > 0:
         raise WrongUsage(f"high is the value of the strongest shade, above 0; got {high}.")
@@ -129,6 +135,9 @@ def draw_long_map(
         high: the value of the strongest shade. None for the largest value, or for the 99th
             percentile of squares with weight if the largest is more than four times that, so that
             one weight of 1 does not blank the rest. The color bar states it.
+
+    Returns:
+        the figure of matplotlib.
 
     Raises:
         WrongUsage: not a map, or more squares than tokens.

@@ -37,6 +37,9 @@ def draw_trace(trace: Any, *, heads: Sequence[tuple[str, int]] | None = None) ->
         trace: the result of `attnlab.look.trace`.
         heads: the (site, head) to draw; None for all, at most sixteen.
 
+    Returns:
+        the figure of matplotlib.
+
     Raises:
         WrongUsage: not a trace, no such head, or more than can be shown.
         CouldNotRun: matplotlib is missing.

@@ -185,6 +185,15 @@ def ablate(
     Raises:
         WrongUsage: nothing matches, an edit is in force, the model is in training mode, a
             target that is no token.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> ablation = ablate(model, tokens)
+    >>> ablation.table().shape  # (layer, head): the mean change of the logit
+    torch.Size([1, 4])
+    >>> len(ablate(model, tokens, "edges").places)  # under a causal mask
+    10
     """
     how = SweepOptions.of(how, "ablations")
     require_known("sweep over", what, get_args(What))

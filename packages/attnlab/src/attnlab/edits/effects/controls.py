@@ -275,9 +275,20 @@ def pattern_effects(
         how: memory, threads and progress; random numbers depend on the portions that the budget
             makes.
 
+    Returns:
+        the effect of each control on each head, a `PatternEffects`: with intervals, what is
+        significant, and `caution` where inputs are too few.
+
     Raises:
         WrongUsage: fewer than two inputs, an unknown control, an invalid alpha, or an error of
             `ablate`.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> inputs = torch.randint(0, 4, (8, 4), generator=torch.Generator().manual_seed(0))
+    >>> sorted(pattern_effects(model, inputs, controls=["zeroed", "uniform"]).controls)
+    ['uniform', 'zeroed']
     """
     how = SweepOptions.of(how, "controls")
     _check_rule(rule)

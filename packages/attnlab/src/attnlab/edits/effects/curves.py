@@ -105,8 +105,11 @@ def patch_together(
     """Patch more and more places together, in both directions.
 
     Args:
-        model, clean, corrupted, metric, target, how: see `patch_all`.
+        model, clean, corrupted, metric, target, how: see `patch_all`; ids are (row, length).
         order: what `patch_all` returns, whose largest effects come first; or places.
+
+    Returns:
+        the `Curves`: the metric by how many places are patched, and the areas below.
 
     Raises:
         WrongUsage: no place, or see `patch_all`.

@@ -88,7 +88,7 @@ class Effect:
 
     @property
     def probabilities(self) -> Both[Tensor]:
-        """The softmax of the logits."""
+        """The softmax of the logits, (row, length, vocabulary) or (row, classes)."""
         return self.logits.map(lambda logits: widened(logits).softmax(-1))
 
     @property
@@ -127,7 +127,8 @@ class Effect:
         return self.tokens.map(lambda ids: [name_of(token, names) for token in ids[row].tolist()])
 
     def at(self, site: str) -> Both[Tensor]:
-        """Return the value at a recorded site, without the edits and with them."""
+        """Return the value at a recorded site, without the edits and with them; at `weights`,
+        (batch, head, query, key)."""
         if self.recordings is None:
             raise WrongUsage("no sites were recorded; pass sites=.")
         return self.recordings.map(lambda recording: recording[site])
@@ -224,6 +225,13 @@ def effect(
 
     Raises:
         WrongUsage: no edits, one that lands nowhere, a target that does not fit.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> found = effect(model, tokens, attnlab.ZeroHead(layer=0, head=1), target=2)
+    >>> found.logits.before.shape, found.certificate.holds  # (row, token, vocabulary)
+    (torch.Size([1, 4, 32]), True)
     """
     require_integer("num_tokens", num_tokens, low=0)
     check_edits("effect takes a model, inputs", model, edits)

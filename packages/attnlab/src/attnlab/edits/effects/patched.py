@@ -117,7 +117,7 @@ class Patched:
 
     @property
     def typical_change(self) -> float:
-        """The typical change of the mean metric by a patch: weighted by size, Σ c² / Σ |c|.
+        """The typical change of the mean metric by a patch: weighted by size, `Σ c² / Σ |c|`.
 
         So the many patches with almost no effect do not make it small.
         """

@@ -112,9 +112,20 @@ def patch_all(
             pass with gradients or sixteen, see `attnlab.edits.effects.estimates`.
         how: memory, threads and progress, see `SweepOptions`.
 
+    Returns:
+        the effect of each patch, a `Patched`: `effects`, `intervals` over the inputs, `table()` to
+        draw, `refused` pairs.
+
     Raises:
         WrongUsage: the shapes differ, or the metric is the same for both, so that nothing can be
             restored. Of several pairs of texts those that do not fit are `refused` in the result.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> patched = patch_all(model, tokens, torch.tensor([[1, 1, 2, 0]]))
+    >>> patched.table().shape  # (layer, position) of the stream before each block
+    torch.Size([1, 4])
     """
     how = SweepOptions.of(how, "patches")
     sites = _sites_of(model, what)

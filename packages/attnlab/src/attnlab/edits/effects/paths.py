@@ -60,13 +60,16 @@ def patch_paths(
 
     Args:
         model: of a run, pretrained, or built of attnlab's parts; in evaluation mode.
-        clean, corrupted: see `patch_all`.
-        senders: such as PatchTarget("layers.0.attention", head=1) or
+        clean, corrupted: see `patch_all`; ids are (row, length).
+        senders: a `PatchTarget` or several, such as PatchTarget("layers.0.attention", head=1) or
             PatchTarget("layers.0.feed_forward"); None for every head.
         receivers: the same, or PatchTarget("logits"); each path goes to those after its sender.
         into: the inputs by which a receiving head is reached; the others keep their values.
         metric, target, direction: see `patch_all`.
         how: memory, threads and progress, which counts senders.
+
+    Returns:
+        the effect of each path, a `Patched` whose `places` are pairs of a sender and a receiver.
 
     Raises:
         WrongUsage: an unknown sender or receiver, no receiver after any sender, or an error of

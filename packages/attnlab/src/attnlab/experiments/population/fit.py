@@ -65,6 +65,9 @@ def train_population(
         resume: continue the population in `out` that was stopped.
         **fields: config fields as values.
 
+    Returns:
+        the `Population`: curves, success with its interval, `member(seed)` for each model.
+
     Raises:
         WrongUsage: an unknown name or setting, a value out of range, no seeds or a seed twice.
         CouldNotRun: too little memory, the folder exists or cannot be written, or every

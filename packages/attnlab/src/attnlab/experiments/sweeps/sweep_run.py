@@ -85,6 +85,9 @@ def sweep(
         observer: is told of progress, counted in models.
         **fields: config fields as values; a list, tuple or range makes an axis.
 
+    Returns:
+        the `Sweep`: its cells, each with a population.
+
     Raises:
         WrongUsage: an unknown name or setting, a value out of range, no axis, or another sweep in
             the folder.

@@ -98,6 +98,9 @@ def tune(
         resume: continue the search in `out`; without settings, all of them are taken from there.
         observer: is told of progress, counted in models.
 
+    Returns:
+        the `Search`: its trials, the best one first.
+
     Raises:
         WrongUsage: an unknown name or setting, a value out of range, nothing to search.
         CouldNotRun: Optuna is not installed, the folder is taken, cannot be written, or holds

@@ -136,6 +136,13 @@ def merge_censuses(folders: Sequence[Path | str], *, out: Path | str | None = No
     """Add up the censuses of shards of one corpus; `Census.missing` tells the blocks that no shard
     read.
 
+    Args:
+        folders: one of each shard.
+        out: a folder to write the whole census to; None to write nothing.
+
+    Returns:
+        the `Census` of all shards.
+
     Raises:
         WrongUsage: they are of different models, settings or corpora, or two read the same block.
         CouldNotRun: a folder cannot be read, or `out` not be written.

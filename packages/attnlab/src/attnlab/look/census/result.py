@@ -325,6 +325,12 @@ def census_folder(path: Path) -> store.StateFolder:
 def open_census(folder: Path | str) -> Census:
     """Open the folder of a census, finished or not.
 
+    Args:
+        folder: the `out` of a census.
+
+    Returns:
+        the `Census`; `missing` lists the blocks of texts that are not counted yet.
+
     Raises:
         CouldNotRun: it is missing or damaged.
     """

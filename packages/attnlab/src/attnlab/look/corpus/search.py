@@ -49,7 +49,8 @@ def search_corpus(
         model: any model with sites; in an encoder–decoder, the encoder is measured.
         corpus: a file, or the texts one after another; a `Corpus` to say how they are read, such as
             Corpus("reviews.csv", column="review", limit=1000).
-        measure: one of `MEASURES`, "token:REGEX", or a function of `Rows`.
+        measure: one of `MEASURES`, "token:REGEX", or a function of `Rows`, which returns a number
+            for each query, (row, head, query).
         heads: such as ["3.5", "4"]; None for all.
         out: a folder to create or to resume from; None to write nothing.
         top: examples for each head, at most one of each text.
@@ -57,9 +58,20 @@ def search_corpus(
         seed: of the sample and of the intervals.
         progress: called after each batch; None for a bar in a notebook.
 
+    Returns:
+        the `CorpusSearch`: each head's mean with an interval, and its strongest examples.
+
     Raises:
         WrongUsage: invalid arguments, a corpus without any text, or a folder with another search.
         CouldNotRun: the corpus or the folder cannot be read or written.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> letters = {"a": 1, "b": 2}
+    >>> corpus = attnlab.Corpus(["aba", "bb"], encode=lambda text: [letters[c] for c in text])
+    >>> found = search_corpus(model, corpus, "previous")
+    >>> list(found.heads)
+    ['0.0', '0.1', '0.2', '0.3']
     """
     name, measured = measure_of(measure)
     require_integer("top", top)

@@ -89,6 +89,9 @@ def summarize_document(
         beyond: read more tokens than the model was trained for.
         progress: called after each attention; None for a bar in a notebook.
 
+    Returns:
+        the `Document`, opened from `out`: measures of every head, and maps to zoom into.
+
     Raises:
         WrongUsage: invalid arguments, or a folder with another text.
         CouldNotRun: it would not fit in memory or on the disk, or another process writes into the

@@ -91,6 +91,13 @@ def record(
         WrongUsage: a pattern that matches nothing, or invalid arguments.
         CouldNotRun: a value would not fit in the budget; within a `with` it is raised from the
             model's call.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> recording = record(model, tokens, "*.weights")
+    >>> recording["layers.0.attention.weights"].shape  # (batch, head, query, key)
+    torch.Size([1, 4, 4, 4])
     """
     if not isinstance(model, nn.Module):
         raise WrongUsage(

@@ -223,6 +223,8 @@ class Recording(Mapping[str, Any]):
     def gradient(self, site: str) -> Tensor:
         """Return the gradient of the last value at a site, summed over `backward` calls.
 
+        It has the shape of the value: at `weights`, (batch, head, query, key).
+
         Raises:
             WrongUsage: it was not recorded, or has not arrived.
         """

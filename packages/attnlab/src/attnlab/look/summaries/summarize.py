@@ -51,6 +51,9 @@ def summarize(
             are the last positions. Cross-attention needs a common numbering for it.
         way: "native" for compiled C++, "torch" for PyTorch; None for the quicker one that applies.
 
+    Returns:
+        the `Summary` of each query's weights: entropy, distance, largest weights, pooled maps.
+
     Raises:
         WrongUsage: invalid shapes, dtypes or arguments.
         CouldNotRun: `way="native"`, and it does not apply here.

@@ -16,20 +16,22 @@ from attnlab.display import displayed
 class Summary(NamedTuple):
     """A summary of attention weights: (..., query) but for the last five.
 
-    With w the weights of a query (they sum to 1) and d = its position - the key's position:
+    With w the weights of a query (they sum to 1) and d = its position - the key's position.
 
-    entropy: -Σ w ln w, in nats; 0 for a single key, ln(keys) for equal weights.
-    effective_keys: exp(entropy), the number of equally weighted keys with this entropy.
-    largest: the largest weight.
-    distance, spread: mean and standard deviation of d, in positions; positive is back.
-    first, own, previous: the weight on the first key, on the query's own position, on the one
-        before it; 0 without such a key.
-    log_sum: ln Σ exp(score); any weight is exp(score - log_sum).
-    top_keys, top_weights: the keys of the largest weights, (..., query, top), the largest first,
-        among equal ones the first key first; -1 and 0 where there are no more keys with a weight.
-    map_mean, map_max: the mean and the largest weight in each cell, (..., query cell, key cell);
-        masked weights count as zeros.
-    cells: how many queries and keys a cell has, (2,); the last cells may have fewer.
+    Attributes:
+        entropy: -Σ w ln w, in nats; 0 for a single key, ln(keys) for equal weights.
+        effective_keys: exp(entropy), the number of equally weighted keys with this entropy.
+        largest: the largest weight.
+        distance, spread: mean and standard deviation of d, in positions; positive is back.
+        first, own, previous: the weight on the first key, on the query's own position, on the one
+            before it; 0 without such a key.
+        log_sum: ln Σ exp(score); any weight is exp(score - log_sum).
+        top_keys, top_weights: the keys of the largest weights, (..., query, top), the largest
+            first, among equal ones the first key first; -1 and 0 where there are no more keys with
+            a weight.
+        map_mean, map_max: the mean and the largest weight in each cell, (..., query cell, key
+            cell); masked weights count as zeros.
+        cells: how many queries and keys a cell has, (2,); the last cells may have fewer.
 
     A query without a key has zeros everywhere, a log_sum of -inf and top keys of -1; it is
     recognized by `largest == 0`. Numbers are float32, for float64 queries float64.

@@ -108,6 +108,9 @@ def speed(
         attention: the kernel of long attentions without weights: "native" (ours), "default"
             (torch's), or "auto".
 
+    Returns:
+        a `Speed`: as a context manager it restores the former choice at its end.
+
     Raises:
         WrongUsage: nothing was chosen, there is no such path, or `model` is not a torch module.
         CouldNotRun: there is no faster path for this model here.
