@@ -21,6 +21,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
+from snowballstemmer import stemmer
 
 WIDTHS = (1280, 390)
 SEARCHES = Path(__file__).parent / "searches.toml"
@@ -151,9 +152,10 @@ def results_of(page: Any, site: Path, words: str) -> list[Result]:
 
 
 def has_typed(text: str, words: str) -> bool:
-    """Does a text have a word that begins as one of the typed words?"""
+    """Does a text have a word that begins as one of the typed words, or with its stem?"""
     parts = re.findall(r"[A-Z]?[a-z0-9]{2,}|[A-Z]+", words)
-    return any(re.search(rf"(?i)(\b|_){part.rstrip('s')[:6]}", text) for part in parts)
+    begins = [*parts, *stemmer("english").stemWords(parts)]
+    return any(re.search(rf"(?i)(\b|_){begin}", text) for begin in begins)
 
 
 def search_findings(site: Path, browser: Any, wanted: dict[str, str]) -> Iterator[str]:
