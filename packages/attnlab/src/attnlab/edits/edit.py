@@ -226,8 +226,8 @@ class Edit:
         raise NotImplementedError
 
     def fitted(self, tensor: Tensor, context: EditContext) -> Tensor:
-        """Select the rows and heads of the tensor in the field `FITS`, (batch, head, …), that belong
-        to this context."""
+        """Select the part of the tensor in the field `FITS`, (batch, head, …), that belongs to this
+        context."""
         return context.taken(tensor, f"{self!r}: {self.FITS}=")
 
     def has_changed(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> bool:

@@ -109,6 +109,6 @@ class EncoderDecoder(SitedModule):
         return self.visit("logits", read_out(x, self.head, self.decoder.embedding))
 
     def conditioned(self, source: Tensor, *, real: Tensor | None = None) -> Predictor:
-        """Read a source (batch, length) once, and return a predictor of the target for `generate`."""
+        """Read a source (batch, length), and return a predictor of the target for `generate`."""
         memory_mask = check_real(real, source)
         return partial(self.decode, memory=self.encode(source, real=real), memory_mask=memory_mask)
