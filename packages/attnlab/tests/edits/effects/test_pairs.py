@@ -214,6 +214,18 @@ def test_two_equal_texts_are_refused_in_one_sentence():
     ]
 
 
+def test_the_position_that_is_measured_is_said_where_there_is_one():
+    foreign, tokenizer = made("gpt2")
+    model = attach(foreign, tokenizer=tokenizer)
+    found = patch_all(model, *ALIKE, "mlps")
+    assert found.position == "last position '␣the'"
+    assert f"{found.measured}, last position '␣the'" in str(found)
+    spread = Metric("logit_difference", "Mary", "John", position=-2)
+    assert patch_all(model, CLEAN[1], CORRUPTED[1], metric=spread).position == "position -2 '␣drink'"
+    judge = attach(made("bert-judge")[0], tokenizer=made("bert-judge")[1])
+    assert patch_all(judge, "a warm film", "a funny film", "mlps").position == ""
+
+
 def test_classes_are_answers_by_their_names():
     foreign, tokenizer = made("bert-judge")
     found = patch_all(attach(foreign, tokenizer=tokenizer), "a warm film", "a funny film", "mlps")

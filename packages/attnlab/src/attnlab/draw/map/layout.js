@@ -10,6 +10,7 @@ const LINE = 14; // pixels between two names, at least
 const EDGE = 7; // right of the last column and below the last row: half of a name at a narrow one
 const AXIS = 48; // the least length of the title beside the rows
 const LARGEST_CELL = 46;
+const WIDEST_CELL = 72; // of a table
 const MOST_NAME = 112;
 const MOST_PAIR = 200; // of the two names of a place where recordings differ
 
@@ -26,9 +27,10 @@ export function layOut(view, canvas, pen) {
   const [across, down] = [Math.min(LARGEST_CELL, room / columns), Math.min(LARGEST_CELL, tallest / rows)];
   // An enlarged map has legible numbers and may be larger than what is visible of it.
   const least = Math.max(Math.min(across, down), view.isEnlarged ? LEGIBLE + 1 : 0);
-  const isTable = view.isTable && !view.isEnlarged && across > down;
+  const broad = Math.min(WIDEST_CELL, room / columns);
+  const isTable = view.isTable && !view.isEnlarged && broad > down;
   const isSquare = view.isEnlarged || (rows < 2 * columns && columns < 2 * rows);
-  const cellWidth = isTable ? across : isSquare ? least : Math.min(across, Math.max(least, LINE));
+  const cellWidth = isTable ? broad : isSquare ? least : Math.min(across, Math.max(least, LINE));
   const cellHeight = isSquare ? least : Math.min(down, Math.max(least, LINE));
   const isUpright = columnRoom - 12 > cellWidth - 4;
   const top = (isUpright ? columnRoom : LINE + 8) + 16;

@@ -65,7 +65,7 @@ class Patched:
     is subtracted, or "" · chances: the answer's probability in both runs · refused: the pairs that
     were not patched · note: what the texts did not allow · estimate: by which the effects are
     estimated, None where they were measured · texts: the pairs, if they are texts, refused ones
-    too · model: its name, if it has one.
+    too · model: its name, if it has one · position: where it is measured, in words, if at one.
     """
 
     places: tuple[Any, ...]
@@ -81,6 +81,7 @@ class Patched:
     estimate: Estimate | None = None
     texts: Sequence[tuple[str, str]] = ()
     model: str = ""
+    position: str = ""
 
     @property
     def shares(self) -> Tensor:
@@ -177,6 +178,7 @@ class Patched:
             "texts": list(map(list, self.texts)),
             "metric": self.metric,
             "measured": self.measured,
+            "position": self.position,
             "direction": self.direction,
             "estimate": self.estimate,
             "clean": self.ends.clean.tolist(),
@@ -223,7 +225,7 @@ class Patched:
         facts = [("model", self.model)] * bool(self.model)
         if len(self.texts) == 1:
             facts += zip(("clean text", "corrupted text"), self.texts[0], strict=True)
-        facts.append(("measured", self.measured))
+        facts.append(("measured", ", ".join(filter(None, (self.measured, self.position)))))
         for name in ("clean", "corrupted"):
             words = f"{float(getattr(self.ends, name).mean()):.5g}"
             if self.chances is not None:

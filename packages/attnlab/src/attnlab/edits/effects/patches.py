@@ -15,7 +15,7 @@ was; from the receiver on everything is computed anew.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -231,7 +231,7 @@ def patch_pairs(
     facts = [run(number).facts for number in reversed(range(len(portions)))][::-1]
     order = torch.tensor([row for group in pairs.groups for row in group.rows]).argsort()
     ends = _joined([part.ends for part in facts], order)
-    name = run(0).metric.name
+    name, has_positions = run(0).metric.name, run(0).reference.dim() > 2
     _check_apart(ends, name, torch.finfo(run(0).base.logits.dtype).eps)
     after = []
     for number in range(len(portions)):
@@ -255,7 +255,21 @@ def patch_pairs(
         pairs.refused,
         texts=pairs.texts,
         model=getattr(model, "name", ""),
+        position=_position_words(pairs, names) if answers and has_positions else "",
     )
+
+
+def _position_words(pairs: Pairs, names: Mapping[str, Sequence[str]]) -> str:
+    """Say at which position all pairs are measured: "last position '␣to'"; "" where they differ."""
+    values = [torch.as_tensor(group.metric.position).flatten() for group in pairs.groups]
+    places = set(torch.cat(values).tolist())
+    if len(places) != 1:
+        return ""
+    [place] = places
+    words = "last position" if place == -1 else f"position {place}"
+    tokens = names.get("decoder", names.get("", ()))
+    token = tokens[place] if -len(tokens) <= place < len(tokens) else ""
+    return f"{words} {token!r}" if token else words
 
 
 def _joined(ends: Sequence[Recovery], order: Tensor) -> Recovery:
