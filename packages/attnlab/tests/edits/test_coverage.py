@@ -175,6 +175,8 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
         (lambda: op.ZeroHead(head=True), "head= takes a number"),
         (lambda: op.ZeroHead(head=[]), "head= takes a number"),
         (lambda: op.ZeroHead(head="one"), "takes numbers, spans"),
+        (lambda: op.ZeroHead(head="23.3"), "Head 23.3 is layer=23, head=3"),
+        (lambda: op.ZeroHead("23.3"), "by name; got .* Head 23.3 is layer=23, head=3"),
         (lambda: op.ZeroHead(head=0, query="5..2"), "is empty"),
         (lambda: op.ZeroHead(head=0, query=".."), "has no ends"),
         (lambda: op.ZeroHead(head=0, site=3), "site= is a path"),

@@ -55,6 +55,22 @@ def test_a_text_is_gone_on_with_and_its_answer_is_in_words(model):
     assert len(found.text().after) == len(found.text().before)
 
 
+def test_a_question_at_the_prompt_answers_without_recording_attention(model, monkeypatch):
+    question = attnlab.ask(model, "the cat sat")
+    answer = question.trace().choices
+    assert question.trace().attention
+    refuse = lambda *_, **__: pytest.fail("attention was recorded")  # noqa: E731
+    monkeypatch.setattr("attnlab.look.text_questions.record", refuse)
+    assert " ".join(answer) in repr(question)
+    with pytest.raises(pytest.fail.Exception):
+        question.trace()
+
+
+def test_an_effect_says_whose_loss_it_is_and_where(model):
+    change = attnlab.effect(model, "the cat sat", attnlab.ZeroHead(layer=0, head=0), target="on")
+    assert "nats of '␣on', last position" in str(change)
+
+
 def test_texts_that_do_not_fit_are_refused(bert):
     with pytest.raises(WrongUsage, match=r"tokens.*model\.inputs"):
         attnlab.ablate(bert, [TEXT, "Mary"])

@@ -28,6 +28,7 @@ from attnlab.edits.targets import (
     Target,
     atoms_of,
     find_sites,
+    head_example,
     normal,
     numbers,
 )
@@ -105,8 +106,8 @@ class Edit:
         known = {field.name: field for field in dataclasses.fields(cls)}
         if values:
             raise WrongUsage(
-                f"{cls.__name__} takes its settings by name, such as layer=0 and head=1; got "
-                f"{values!r:.80}."
+                f"{cls.__name__} takes its settings by name; got {values!r:.80}. "
+                f"{head_example(values[0])}"
             )
         for field in fields:
             if field not in known:

@@ -141,6 +141,17 @@ def atoms_of(name: str, target: Target) -> list[Atom]:
     return [_atom(name, item) for item in target]
 
 
+def head_example(text: object) -> str:
+    """Say how an edit names a head: that of the text, if it is one such as "23.3".
+
+    >>> head_example("23.3"), head_example("one")
+    ('Head 23.3 is layer=23, head=3.', 'Head 0.1 is layer=0, head=1.')
+    """
+    name = str(text) if re.fullmatch(r"\d{1,9}\.\d{1,9}", str(text)) else "0.1"
+    layer, _, head = name.partition(".")
+    return f"Head {name} is layer={layer}, head={head}."
+
+
 def _atom(name: str, item: int | str) -> Atom:
     if isinstance(item, int):
         return Span(item, item)
@@ -149,8 +160,8 @@ def _atom(name: str, item: int | str) -> Atom:
         if name in _NAMED:
             return item
         raise WrongUsage(
-            f"{name}= takes numbers, spans such as '2..5', or 'all'; got {item!r:.80}. Head 1 of "
-            "layer 0 is layer=0, head=1."
+            f"{name}= takes numbers, spans such as '2..5', or 'all'; got {item!r:.80}. "
+            f"{head_example(item)}"
         )
     parsed = Span(*(None if end is None else int(end) for end in span.groups()))
     if not parsed.ends:

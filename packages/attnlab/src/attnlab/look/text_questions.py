@@ -50,7 +50,7 @@ class TextReading:
 
     def _card(self) -> Card:
         kind = f"{self.model.name}, {type(self).__name__}"
-        return answer_card(kind, self.trace(), self._text())
+        return answer_card(kind, self._trace(has_attention=False), self._text())
 
     def _text(self) -> str:
         tokenizer = self.model.tokenizer
@@ -67,8 +67,12 @@ class TextReading:
         return self._passage(self.inputs)
 
     def trace(self) -> Trace:
+        """Answer, step by step, and record the attention of all heads."""
+        return self._trace(has_attention=True)
+
+    def _trace(self, *, has_attention: bool) -> Trace:
         """Read the text, without steps."""
-        return self._traced(self.inputs, [])
+        return self._traced(self.inputs, [], has_attention)
 
     def after(self, choices: Sequence[str]) -> Self:
         """Return the question itself; any choice is an error."""
@@ -83,14 +87,19 @@ class TextReading:
         return Passage((), {**inputs, **_without_cache(self.model)}, words)
 
     @torch.no_grad()
-    def _traced(self, inputs: Mapping[str, Tensor], steps: Sequence[Step]) -> Trace:
-        """Record the attention of all heads in one more pass, and return it with the steps.
+    def _traced(
+        self, inputs: Mapping[str, Tensor], steps: Sequence[Step], has_attention: bool
+    ) -> Trace:
+        """Record the attention of all heads in one more pass, if asked, and return it with the
+        steps.
 
         Beyond `MAX_WEIGHTS` the attention is left out: a recording or a summary holds it better.
         """
         words, pattern = self._words(inputs["input_ids"]), "*weights"
         if "decoder_input_ids" in inputs:
             pattern = f"{self._stack}.*weights"
+        if not has_attention:
+            return Trace(words, words, tuple(steps), ())
         with record(self.model, pattern) as recording:
             self.model(**inputs, **_without_cache(self.model))
         if sum(prod(recording.shape(site)[1:]) for site in recording) > MAX_WEIGHTS:
@@ -127,7 +136,7 @@ class TextChoice(TextReading):
     _refusal = "this answer is made in one pass; it cannot be continued after a choice."
 
     @torch.no_grad()
-    def trace(self) -> Trace:
+    def _trace(self, *, has_attention: bool) -> Trace:
         """Answer at every place in one pass."""
         logits = _logits(self.model, self.inputs)[0]
         places: Sequence[int | None] = [None]
@@ -143,7 +152,7 @@ class TextChoice(TextReading):
             shares = row.sigmoid() if self.is_each else row.softmax(-1)
             step = _step(None, shares, self.names, int(shares.argmax()), right)
             steps.append(replace(step, place=place))
-        return self._traced(self.inputs, steps)
+        return self._traced(self.inputs, steps, has_attention)
 
 
 @displayed
@@ -168,7 +177,7 @@ class _Generated(TextReading):
             tokens = self._answered()[0][:, :-1]
         return self._passage(self._reading(tokens))
 
-    def trace(self) -> Trace:
+    def _trace(self, *, has_attention: bool) -> Trace:
         """Generate, token by token."""
         tokens, shares = self._answered()
         start = self.inputs[self._growing].shape[1]
@@ -177,7 +186,7 @@ class _Generated(TextReading):
         for place, (row, right) in enumerate(zip_longest(shares, self.right[: len(shares)])):
             steps.append(_step(start + place - 1, row, self.vocabulary, chosen[place], right))
         inputs = self._reading(tokens[:, :-1] if steps else tokens)
-        return replace(self._traced(inputs, steps), tokens=self._words(tokens))
+        return replace(self._traced(inputs, steps, has_attention), tokens=self._words(tokens))
 
     def after(self, choices: Sequence[str]) -> Self:
         """Append the choices to the tokens so far."""
@@ -226,9 +235,9 @@ class TextContinuation(_Generated):
     def _given(self) -> int:
         return self.prompt.shape[1] if self.num_input is None else self.num_input
 
-    def trace(self) -> Trace:
+    def _trace(self, *, has_attention: bool) -> Trace:
         """Continue, token by token."""
-        traced = super().trace()
+        traced = super()._trace(has_attention=has_attention)
         return replace(traced, input=traced.tokens[: self._given])
 
     def _text(self) -> str:

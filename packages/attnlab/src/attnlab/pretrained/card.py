@@ -37,10 +37,9 @@ def model_card(model: Any) -> Card:
     if model.tokenizer is None:
         gives += "; no tokenizer: it reads ids, not texts"
     facts.append(("gives", gives))
-    if model.source:
-        facts.append(("from", model.source))
     facts.append(("all modules", "model.foreign"))
-    return Card(model.name, facts, lines=list(model.notes))
+    lines = [f"  from {model.source}"] if model.source else []
+    return Card(model.name, facts, lines=[*lines, *model.notes])
 
 
 def _heads(points: Any) -> str:

@@ -221,7 +221,9 @@ def test_the_position_that_is_measured_is_said_where_there_is_one():
     assert found.position == "last position '␣the'"
     assert f"{found.measured}, last position '␣the'" in str(found)
     spread = Metric("logit_difference", "Mary", "John", position=-2)
-    assert patch_all(model, CLEAN[1], CORRUPTED[1], metric=spread).position == "position -2 '␣drink'"
+    assert (
+        patch_all(model, CLEAN[1], CORRUPTED[1], metric=spread).position == "position -2 '␣drink'"
+    )
     judge = attach(made("bert-judge")[0], tokenizer=made("bert-judge")[1])
     assert patch_all(judge, "a warm film", "a funny film", "mlps").position == ""
 

@@ -1,5 +1,7 @@
 """Parts of recordings, tiles, and recordings side by side."""
 
+import re
+
 import pytest
 import torch
 
@@ -208,3 +210,14 @@ def test_gradients_and_shapes_go_along(model):
     assert part.shape(WEIGHTS) == (1, 1, 5, 5)
     assert part.nbytes < recording.nbytes / 2
     assert repr(part).startswith(f"Recording of decoder: 1 site, {part.nbytes:,} bytes\n")
+
+
+def test_the_layers_of_a_site_are_one_row_at_the_prompt_and_tokens_are_written_out(model):
+    whole = recorded(model, "*")
+    shown = repr(whole)
+    number = sum(site.endswith("attention.weights") for site in whole)
+    assert number > 1
+    assert re.search(rf"layers\.\*\.attention\.weights +{number} +\(\d", shown)
+    assert shown.count("attention.weights") == 1
+    sides = whole.tokens("layers.0.attention.weights")
+    assert " ".join(sides.key) in repr(sides)

@@ -35,7 +35,7 @@ from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.recording import Recording, record
 from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
-from attnlab.look.target_ids import Target
+from attnlab.look.target_ids import Target, answer_words
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.shapes import require_integer
@@ -72,7 +72,8 @@ class Effect:
     classes) or other vectors of the model; of a generation those of its first pass · loss: mean
     cross-entropy of each row's target, nats, None without one · tokens: the generated ones after
     the prompt, None without a generation · recordings: of `sites` · real: (row, length), False at
-    padding, which the figures leave out · are_vectors: the output is vectors and no logits.
+    padding, which the figures leave out · are_vectors: the output is vectors and no logits ·
+    measured: whose loss it is and where, in words.
     """
 
     edits: tuple[str, ...]
@@ -85,6 +86,7 @@ class Effect:
     vocabulary: Vocabulary | None = None
     real: Tensor | None = None
     are_vectors: bool = False
+    measured: str = ""
 
     @property
     def probabilities(self) -> Both[Tensor]:
@@ -158,7 +160,9 @@ class Effect:
         lines = [", ".join(self.edits)]
         if self.loss is not None:
             before, after = float(self.loss.before.mean()), float(self.loss.after.mean())
-            lines.append(f"loss {before:.4f} -> {after:.4f} ({after - before:+.4f}) nats")
+            lines.append(
+                f"loss {before:.4f} -> {after:.4f} ({after - before:+.4f}) nats{self.measured}"
+            )
         if self.are_vectors:
             lines.append(
                 f"1 less the cosine of the vectors to what they were: "
@@ -245,14 +249,17 @@ def effect(
     with opened(model, edited):
         before = _run(model, call, sites, num_tokens, **generation)
     logits, tokens, recordings = map(_both, before, after)
-    loss = None
+    loss, measured = None, ""
     if target is not None:
         loss_metric = Metric.of(Metric("loss", target, position=position), None, model, inputs)
         metric = prepare_metric(loss_metric, logits.before, call.real)
         loss = logits.map(lambda tensor: metric(tensor, logits.before)[0])
+        answers = metric.answers(model, logits.before.shape[-1])
+        has_places = logits.before.dim() == 3
+        measured = answer_words(answers, position if has_places else None) if answers else ""
     prompt_length = call.arguments[-1].shape[1] if num_tokens else 0
     names = tuple(map(repr, edits))
-    texts = (prompt_length, vocabulary, call.real, gives_vectors(model))
+    texts = (prompt_length, vocabulary, call.real, gives_vectors(model), measured)
     return Effect(names, certificate, logits, loss, tokens, recordings, *texts)
 
 

@@ -31,7 +31,7 @@ KINDS = {
     "first": "rests on the first token",
 }
 """What a head that has most of its weight there does, in words, the most telling first."""
-NO_KIND = "does no one of these"
+NO_KIND = "none of these"
 METRICS = {
     "loss": "the mean change of the loss, in nats,",
     "kl": "the divergence of the answer from what it was, in nats,",

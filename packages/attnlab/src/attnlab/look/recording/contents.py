@@ -124,9 +124,13 @@ class Store:
         if site not in self.sites:
             guess = did_you_mean(in_our_words(str(site), self.sites), self.sites)
             if _HEAD.fullmatch(str(site)):
+                layer, head = re.findall(r"\d+", str(site))
+                there = [name for name in self.sites if f"layers.{layer}." in f"{name}."]
+                weights = [name for name in there if name.endswith("attention.weights")]
+                name = weights[-1] if weights else f"layers.{layer}.attention.weights"
                 guess = (
-                    "a head is an index of its layer's weights: head 0.1 is "
-                    'recording["layers.0.attention.weights"][:, 1].'
+                    f"a head is an index of its layer's weights: head {layer}.{head} is "
+                    f'recording["{name}"][:, {head}].'
                 )
             raise WrongUsage(f"{site!r} is not recorded; {guess}")
         if self.passed and site.endswith("mask"):

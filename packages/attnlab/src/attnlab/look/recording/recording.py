@@ -5,6 +5,7 @@ with record(model, "layers.*.attention.weights") as recording:
 recording["layers.0.attention.weights"]          # (batch, head, query, key)
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -85,14 +86,19 @@ class Recording(Mapping[str, Any]):
         kind = self._store.model.get("kind", "a model")
         if not self._store.passed:
             return Card(f"Recording of {kind}", lines=NOTHING_YET.split("; "))
-        rows = []
+        layers: dict[tuple[str, str, int], list[str]] = {}
         for site, passed in self._store.passed.items():
             words, shape = "reduced", passed[-1].shape()
             if shape is not None:
                 words = shape_text(shape)
-            rows.append([site, words, len(passed)])
+            plain = re.sub(r"(^|\.)layers\.\d+\.", r"\1layers.*.", site)
+            layers.setdefault((plain, words, len(passed)), []).append(site)
+        rows = [
+            [plain if len(sites) > 1 else sites[0], len(sites), words, passes]
+            for (plain, words, passes), sites in layers.items()
+        ]
         title = f"Recording of {kind}: {count_words(len(self), 'site')}, {self.nbytes:,} bytes"
-        return Card(title, [], ("site", "shape of the last value", "passes"), rows)
+        return Card(title, [], ("site", "layers", "shape of the last value", "passes"), rows)
 
     def all(self, site: str) -> list[Any]:
         """Return every value at a site, in order."""

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from torch import Tensor
 
 from attnlab.core.store import JsonObject
-from attnlab.display import displayed
+from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage, type_words
 
 Vocabulary: TypeAlias = Sequence[str] | Mapping[int, str] | Callable[[int], str]
@@ -20,6 +20,14 @@ class Sides(NamedTuple):
 
     query: list[str]
     key: list[str]
+
+    def _card(self) -> Card:
+        same = self.query == self.key
+        sides = (
+            {"queries and keys": self.key} if same else {"queries": self.query, "keys": self.key}
+        )
+        lines = [f"{name}: {' '.join(tokens)}" for name, tokens in sides.items()]
+        return Card(f"{len(self.query):,} queries, {len(self.key):,} keys", lines=lines)
 
 
 @dataclass(frozen=True)
