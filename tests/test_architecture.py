@@ -265,6 +265,8 @@ def test_the_face_is_what_its_stub_says_and_each_name_stands_there_once():
 
 
 def test_an_unknown_public_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"did you mean 'patch_all' or 'patch_paths'\?"):
+        _ = attnlab.patch
     with pytest.raises(AttributeError, match=r"no attribute 'atend'; did you mean 'attend'\?"):
         attnlab.atend  # noqa: B018
 

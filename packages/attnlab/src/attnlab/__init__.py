@@ -38,8 +38,10 @@ _FIRST_NAMES = "load, record, show, plot, ask, edit, ablate, patch_all, logit_le
 def __getattr__(name: str) -> Any:
     if name in __all__:
         return _import(name)
-    guess = _ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, __all__, n=1)), "")
-    hint = f"did you mean {guess!r}? Known" if guess else "known"
+    longer = sorted(known for known in __all__ if known.startswith(f"{name}_"))
+    guesses = [_ELSEWHERE[name]] if name in _ELSEWHERE else longer
+    guesses = guesses or difflib.get_close_matches(name, __all__, n=1)
+    hint = f"did you mean {' or '.join(map(repr, guesses))}? Known" if guesses else "known"
     raise AttributeError(
         f"module 'attnlab' has no attribute {name!r}; {hint}: {_FIRST_NAMES}, "
         "and more: dir(attnlab)"

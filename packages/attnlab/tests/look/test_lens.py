@@ -5,7 +5,7 @@ import torch
 
 from attnlab.errors import WrongUsage
 from attnlab.look import readout
-from attnlab.look.lens import direct_logits, head_lens, logit_lens
+from attnlab.look.lens import Lens, direct_logits, head_lens, logit_lens
 from attnlab.models import Encoder, EncoderConfig
 from attnlab.parts.norms import LayerNorm, RMSNorm
 from attnlab.seeds import generator
@@ -157,6 +157,17 @@ def test_what_has_no_read_out_is_refused():
         with pytest.raises(WrongUsage) as caught:
             call()
         assert words in str(caught.value)
+
+
+def test_a_deep_lens_shows_stages_from_the_first_to_the_last_at_the_prompt():
+    sites = ["embedding", *(f"layers.{layer}.residual_after" for layer in range(40))]
+    deep = Lens(sites, torch.randn(41, 1, 5), "abcde", ", last position")
+    shown = repr(deep)
+    assert "layers.39.residual_after" in shown
+    assert "embedding" in shown
+    assert shown.splitlines()[-1] == "11 of 41 stages; print() has all"
+    assert all(site in str(deep) for site in sites)
+    assert "stages; print" not in repr(Lens(sites[:5], deep.logits[:5], "abcde"))
 
 
 @pytest.mark.parametrize("lens", [logit_lens, head_lens, direct_logits])

@@ -55,8 +55,8 @@ def census_report(census: Census, *, heads: Sequence[str] | None = None) -> Repo
     sections.append(_tokens(census, chosen))
     return ReportContent(
         title=f"What the heads of {census.model} do",
-        subtitle=f"{len(census.heads)} heads over {census.counts['texts read']:,} texts of "
-        f"{census.corpus}{missing}.",
+        subtitle=f"{len(census.heads)} heads over {census.counts['texts read']:,} texts"
+        f"{'' if census.corpus == 'texts' else f' of {census.corpus}'}{missing}.",
         facts=[
             *((name, f"{count:,}") for name, count in census.counts.items() if count),
             ("kinds", census.kinds_text()),

@@ -102,12 +102,13 @@ def _size(matrix: FactoredMatrix) -> tuple[str, str]:
     return f"{float(squares.sum().sqrt()):.3g}", str(int(missing.sum()) + 1)
 
 
-def circuits(model: nn.Module, heads: Sequence[str] | None = None) -> Circuits:
+def circuits(model: nn.Module, heads: str | Sequence[str] | None = None) -> Circuits:
     """Return the OV and QK circuits of heads as factored matrices.
 
     Args:
         model: one of attnlab's or a pretrained one, in evaluation mode.
-        heads: names such as "5.1", "encoder 0.1" or "cross 2.3", or of layers, "5"; None for all.
+        heads: a name such as "5.1", "encoder 0.1" or "cross 2.3", or of a layer, "5", or several;
+            None for all.
 
     Returns:
         the `Circuits`: `heads["5.1"].ov` and `.qk`, each a `FactoredMatrix` on the stream.
@@ -125,7 +126,8 @@ def circuits(model: nn.Module, heads: Sequence[str] | None = None) -> Circuits:
     """
     if drops_out(model):
         raise WrongUsage("the model has random dropout; call model.eval() first.")
-    chosen = chosen_heads(model, attentions(model), heads)
+    names = [heads] if isinstance(heads, str) else heads
+    chosen = chosen_heads(model, attentions(model), names)
     layers = [layer.only(chosen[layer.part]) for layer in head_matrices(model, list(chosen))]
     token_maps, head_circuits = TokenMaps(model), []
     for layer in layers:

@@ -14,7 +14,7 @@ handled likewise. None of this is causal; for that, ablate the part.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,19 @@ class Lens:
     def __str__(self) -> str:
         title = f"the likeliest token at each stage, and its probability{self.where}"
         return _table(title, self.sites, self.probabilities, ".2f", self.vocabulary)
+
+    def _card(self) -> Card:
+        """Show so many stages, from the first to the last, that they have room at the prompt."""
+        number = len(self.sites)
+        if number <= _SHOWN_STAGES:
+            title, *lines = str(self).splitlines()
+            return Card(title, lines=lines)
+        steps = range(_SHOWN_STAGES)
+        shown = [step * (number - 1) // (_SHOWN_STAGES - 1) for step in steps]
+        sites = [self.sites[place] for place in shown]
+        some = replace(self, sites=sites, logits=self.logits[shown])
+        title, *lines = str(some).splitlines()
+        return Card(title, lines=[*lines, f"{_SHOWN_STAGES} of {number} stages; print() has all"])
 
 
 @displayed
@@ -137,7 +150,7 @@ class Attribution:
         return card_text(self._card())
 
 
-_MOST_LINES = 10
+_MOST_LINES, _SHOWN_STAGES = 10, 11
 _MOST_INPUTS = 6
 
 

@@ -218,6 +218,9 @@ def test_the_position_that_is_measured_is_said_where_there_is_one():
     foreign, tokenizer = made("gpt2")
     model = attach(foreign, tokenizer=tokenizer)
     found = patch_all(model, *ALIKE, "mlps")
+    pytest.importorskip("pandas")
+    assert list(found.frame()["words"]) == [row["words"] for row in found.rows()]
+    assert {"path", "query", "effect", "low", "high"} < set(found.frame().columns)
     assert found.position == "last position '␣the'"
     assert f"{found.measured}, last position '␣the'" in str(found)
     spread = Metric("logit_difference", "Mary", "John", position=-2)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from torch import Tensor
 
 from attnlab.core.stats import Interval, mean_interval
-from attnlab.display import Card, NumberTable, card_text, count_words, displayed
+from attnlab.display import Card, NumberTable, card_text, count_words, displayed, frame
 from attnlab.edits.effects.estimates import Estimate
 from attnlab.edits.effects.pairs import Refusal
 from attnlab.edits.effects.place_tables import place_tables, place_words
@@ -170,6 +170,18 @@ class Patched:
                 row |= {"low": interval.low, "high": interval.high}
             rows.append(row)
         return sorted(rows, key=lambda row: -abs(row["effect"]))
+
+    def frame(self) -> Any:
+        """Return `rows` as a pandas DataFrame, a place in columns of its own.
+
+        Raises:
+            CouldNotRun: pandas is not installed.
+        """
+        rows = []
+        for row in self.rows():
+            place = asdict(row["place"])
+            rows.append({**place, **{name: row[name] for name in row if name != "place"}})
+        return frame(rows)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return all as plain values, for JSON."""
