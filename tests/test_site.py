@@ -57,6 +57,25 @@ def test_each_notebook_offers_its_file_and_without_a_host_nothing_else(path):
     assert ("small_models.py</a>" in shown) == needs_model
 
 
+OPENING = ("**The question.**", "**At the end you know**", "**Time:**")
+TRY = "## What next\n\n- **Try it:**"
+
+
+def what_is_missing(text: str) -> list[str]:
+    """Return what a notebook does not say: at its beginning the question, what one knows at the end
+    and how long it takes; at its end what to try."""
+    opening = text.partition("{nb-download}")[0]
+    return [mark for mark in OPENING if mark not in opening] + [TRY] * (TRY not in text)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_each_notebook_says_its_question_its_end_its_time_and_what_to_try(path):
+    text = path.read_text()
+    assert what_is_missing(text) == []
+    for mark in (*OPENING, TRY):
+        assert what_is_missing(text.replace(mark, "")) == [mark]
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_with_a_host_each_notebook_opens_in_colab_molab_and_binder(path):
     shown = re.search(r"^Download it.*", pages.with_links(path.read_text(), PLACE), re.M)[0]
