@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from attnlab.edits.effects import PatchTarget
+    from attnlab.edits.effects.pairs import PairFile
 
 
 @Parameter(name="*")
@@ -108,15 +109,10 @@ def patch(
     """
     from attnlab.core.store import write_json
     from attnlab.edits.effects import Metric, SweepOptions, patch_all, patch_paths
-    from attnlab.edits.effects.pairs import PairFile, Refusal, read_pairs
+    from attnlab.edits.effects.pairs import Refusal
     from attnlab.experiments.viewer import show
 
-    if pairs is not None and (clean, answer, wrong) != (None, None, None):
-        raise WrongUsage("--pairs brings texts and answers; leave those on the command line out.")
-    if pairs is None and corrupted is None:
-        raise WrongUsage(
-            "type a clean and a corrupted text after the model, in quotes; or --pairs."
-        )
+    texts = _texts(pairs, clean, corrupted, answer, wrong)
     chosen = what or ("stream" if pairs is None else "heads")
     _check_what(chosen, positions, estimate, path_options)
     check_new_folder(out)
@@ -124,9 +120,6 @@ def patch(
     find = partial(patch_all, what=chosen, each_position=positions or None, estimate=estimate)
     if chosen == "paths":
         find = partial(patch_paths, **path_options.of(model))
-    texts = PairFile([clean or ""], [corrupted or ""], [answer], [wrong], [0], [])
-    if pairs is not None:
-        texts = read_pairs(pairs)
     metric = Metric("logit_difference", target=texts.answer, others=texts.wrong)
     with counting(f"patch {chosen}", is_quiet=as_json) as tell:
         how = SweepOptions(progress=tell)
@@ -145,6 +138,29 @@ def patch(
     say_lines(str(result))
     show_page(out, "page.html")
     return 0
+
+
+def _texts(
+    pairs: Path | None,
+    clean: str | None,
+    corrupted: str | None,
+    answer: str | None,
+    wrong: str | None,
+) -> "PairFile":
+    """Return the pairs of a file, or the one on the command line."""
+    from attnlab.edits.effects.pairs import PairFile, read_pairs
+
+    if pairs is not None:
+        if (clean, answer, wrong) != (None, None, None):
+            raise WrongUsage(
+                "--pairs brings texts and answers; leave those on the command line out."
+            )
+        return read_pairs(pairs)
+    if clean is None or corrupted is None:
+        raise WrongUsage(
+            "type a clean and a corrupted text after the model, in quotes; or --pairs."
+        )
+    return PairFile([clean], [corrupted], [answer], [wrong], [0], [])
 
 
 def _check_what(

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
-from attnlab.parts.attend import attention_scores, attention_weights
+from attnlab.look.recording.kept_call import KeptCall, KeptMask
+from attnlab.parts.attend import attention_weights
 from attnlab.parts.dropout import drops_out
 from attnlab.parts.heads import share_heads
-from attnlab.parts.masks import as_tensor
 from attnlab.sites import AttentionCall, Hook, hooks_of, installed, site_of, site_suffix
 
 _ALWAYS = ("heads", "residual_after", "embedding")
@@ -169,12 +169,12 @@ class Pattern:
 def allowed_of(call: AttentionCall) -> Tensor:
     """Return the edges that are allowed in any head of any row: (query, key) boolean."""
     num_queries, num_keys = call.query.shape[-2], call.key.shape[-2]
-    mask = as_tensor(call.mask, num_queries, num_keys, call.query.device)  # type: ignore[arg-type]
+    mask = KeptMask(call.mask, num_queries, num_keys, call.query.device).part()
     if mask is None:
         return torch.ones(num_queries, num_keys, dtype=torch.bool, device=call.query.device)
     if mask.dtype != torch.bool:
         mask = mask > float("-inf")
-    return mask.reshape(-1, *mask.shape[-2:]).any(0).expand(num_queries, num_keys)
+    return mask.flatten(0, 1).any(0)
 
 
 def scores_of(call: AttentionCall, head: int | None = None) -> tuple[Tensor, Tensor]:
@@ -191,17 +191,12 @@ def scores_of(call: AttentionCall, head: int | None = None) -> tuple[Tensor, Ten
             "sinks, or a softmax alone), so patterns cannot be computed here; change the weights "
             "by edits instead, such as CutEdge or UniformPattern."
         )
-    num_heads, num_shared = call.query.shape[-3], call.key.shape[-3]
-    query, key, value, mask = call[:4]
-    if head is None:
-        key, value = share_heads(key, num_heads), share_heads(value, num_heads)
-    else:
-        shared = head * num_shared // num_heads  # neighbours share a key
-        query = query[:, head : head + 1]
-        key, value = key[:, shared : shared + 1], value[:, shared : shared + 1]
-        if isinstance(mask, Tensor) and mask.dim() > 2 and mask.shape[-3] > 1:
-            mask = mask[..., head : head + 1, :, :]
-    scores = attention_scores(query, key, mask, scale=call.scale)  # type: ignore[arg-type]
+    query, key, value = call[:3]
+    mask = KeptMask(call.mask, query.shape[-2], key.shape[-2], query.device)
+    scores = KeptCall(query, key, mask, call.scale, "scores").make(head=head)
+    value = share_heads(value, query.shape[-3])
+    if head is not None:
+        value = value[:, head : head + 1]
     return scores, value.to(scores.dtype)
 
 

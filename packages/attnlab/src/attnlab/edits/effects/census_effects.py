@@ -93,19 +93,20 @@ def head_effects(
     values = measured.effects.flatten(0, 1)
     draws = max(_DRAWS, 2 * enough(_ALPHA, len(values), correction="bh")[1])
     tested = assess(values, correction="bh", draws=draws, seed=seed)
-    low, high = tested.low, tested.high
-    if not passages.is_signed:
+    columns: dict[str, list[Any]] = {"effect": tested.mean.tolist()}
+    nothing = [None] * len(values)
+    if passages.is_signed:
+        columns |= {"low": tested.low.tolist(), "high": tested.high.tolist()}
+        columns |= {"p": tested.p.tolist(), "p_corrected": tested.p_corrected.tolist()}
+        columns["matters"] = (tested.p_corrected <= _ALPHA).tolist()
+    else:
         low, high = _bootstrap(values, seed)
-    rows = []
-    for index, (head, control) in enumerate(names):
-        row: JsonObject = {"head": head, "control": control, "metric": passages.metric.measure}
-        row["effect"] = float(tested.mean[index])
-        row["low"], row["high"] = float(low[index]), float(high[index])
-        corrected = float(tested.p_corrected[index])
-        row["p"] = float(tested.p[index]) if passages.is_signed else None
-        row["p_corrected"] = corrected if passages.is_signed else None
-        row["matters"] = corrected <= _ALPHA if passages.is_signed else None
-        rows.append(row)
+        columns |= {"low": low.tolist(), "high": high.tolist()}
+        columns |= dict.fromkeys(("p", "p_corrected", "matters"), nothing)
+    rows: list[JsonObject] = []
+    for (head, control), *cells in zip(names, *columns.values(), strict=True):
+        row = {"head": head, "control": control, "metric": passages.metric.measure}
+        rows.append(row | dict(zip(columns, cells, strict=True)))
     return rows, _caution(values, is_signed=passages.is_signed)
 
 

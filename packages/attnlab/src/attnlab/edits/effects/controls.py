@@ -171,22 +171,15 @@ class PatternEffects:
     def rows(self) -> list[dict[str, object]]:
         """Return one mapping per head and control; matters=False needs `can_tell`."""
         lines, can_tell, matters = [], self.can_tell, self.matters
+        names = ("effect", *Assessed._fields[1:])
         for i, place in enumerate(self.heads):
             for j, control in enumerate(self.controls):
-                row: dict[str, object] = {
-                    "part": place.path,
-                    "head": place.head,
-                    "control": control,
-                    "effect": float(self.tested.mean[i, j]),
-                    "low": float(self.tested.low[i, j]),
-                    "high": float(self.tested.high[i, j]),
-                    "p": float(self.tested.p[i, j]),
-                    "p_corrected": float(self.tested.p_corrected[i, j]),
-                    "matters": bool(matters[i, j]),
-                    "can_tell": can_tell,
-                    "largest_weight": float(self.largest[i]),
-                    "entropy": float(self.entropy[i]),
-                }
+                row: dict[str, object] = {"part": place.path, "head": place.head}
+                row["control"] = control
+                for name, values in zip(names, self.tested, strict=True):
+                    row[name] = float(values[i, j])
+                row |= {"matters": bool(matters[i, j]), "can_tell": can_tell}
+                row |= {"largest_weight": float(self.largest[i]), "entropy": float(self.entropy[i])}
                 lines.append(row)
         return lines
 

@@ -140,22 +140,11 @@ def _read_pair(
     metric: Metric,
     row: int,
 ) -> PairGroup:
-    """Read one pair as a group of its own; the last position is that of the model's answer."""
-    has_answer = metric.position == -1 and metric.measure in _ANSWER_METRICS
-    calls, places = [], []
-    for text in texts:
-        if not text.strip():
-            raise WrongUsage("a text is empty.")
-        question = ask(text)
-        calls.append(Call.of(_needed(question)))
-        places.append(answer_position(question) if has_answer else int(metric.position))
-    if texts[0] == texts[1]:
-        raise WrongUsage(
-            "both texts are the same: a patch has nothing to bring from one to the other."
-        )
-    one, other = calls
-    if _shapes_of(one) != _shapes_of(other) or len(set(places)) > 1:
-        names = [next(iter(position_names([call], model).values()), ()) for call in calls]
+    """Read one pair as a group of its own."""
+    read = partial(_read_text, ask, metric)
+    (one, place), (other, other_place) = map(read, texts)
+    if _shapes_of(one) != _shapes_of(other) or place != other_place:
+        names = [next(iter(position_names([call], model).values()), ()) for call in (one, other)]
         raise WrongUsage(
             "patching needs two texts of equally many tokens, with the answer at the same place; "
             f"the clean one has {_tokens(names[0])}, the corrupted one {_tokens(names[1])}."
@@ -166,8 +155,22 @@ def _read_pair(
     if target is not None and others is not None and bool((target == others).all()):
         raise WrongUsage("the answer and the wrong one are the same token.")
     rows = [None if ids is None else ids.unsqueeze(0) for ids in (target, others)]
-    metric = Metric(metric.measure, rows[0], rows[1], torch.tensor(places[:1]))
+    metric = Metric(metric.measure, rows[0], rows[1], torch.tensor([place]))
     return PairGroup(one, other, metric, (row,))
+
+
+def _read_text(ask: Callable[[str], Question], metric: Metric, text: str) -> tuple[Call, int]:
+    """Return a text's inputs, and the position that counts: the last is that of the answer."""
+    if not text.strip():
+        raise WrongUsage("a text is empty.")
+    question = ask(text)
+    inputs = dict(question.prompt_inputs())
+    if inputs.keys() == {"input_ids", "attention_mask"}:
+        del inputs["attention_mask"]  # which masks nothing
+    place = int(metric.position)
+    if place == -1 and metric.measure in _ANSWER_METRICS:
+        place = answer_position(question)
+    return Call.of(inputs), place
 
 
 def answer_position(question: Question) -> int:
@@ -208,14 +211,6 @@ def _asker(model: nn.Module) -> Callable[[str], Question]:
         return question_of(model, text, kind=kind)
 
     return ask
-
-
-def _needed(question: Question) -> dict[str, Tensor]:
-    """Return the inputs of one text, without a mask that masks nothing."""
-    inputs = dict(question.prompt_inputs())
-    if inputs.keys() == {"input_ids", "attention_mask"}:
-        del inputs["attention_mask"]
-    return inputs
 
 
 def _joined(pairs: Sequence[PairGroup]) -> PairGroup:

@@ -216,13 +216,7 @@ def patch_pairs(
         sites: the kept sites of both runs; see `Baseline`.
     """
     require_known("direction", direction, get_args(Direction))
-    portions: list[tuple[PairGroup, slice]] = []
-    for group in pairs.groups:
-        spans = [slice(None)]
-        if not callable(group.metric.measure):
-            fitting = portions_that_fit(model, group.clean, how.budget // 2, sites)
-            spans = [span for span, _ in fitting]
-        portions += [(group, span) for span in spans]
+    portions = _portions(model, pairs, sites, how.budget // 2)
 
     @lru_cache(maxsize=1)  # a single portion runs once, of several one is held at a time
     def run(number: int) -> Pair:
@@ -239,17 +233,14 @@ def patch_pairs(
         after.append(values)
     answers = list(chain.from_iterable(part.answers for part in facts))
     chances = [part.chances for part in facts if part.chances is not None]
-    names = {}
-    if not pairs.lengths:
-        calls = [call for group in pairs.groups for call in (group.clean, group.corrupted)]
-        names = position_names(calls, model)
+    calls = list(chain.from_iterable((group.clean, group.corrupted) for group in pairs.groups))
     return Patched(
         tuple(places),
         name,
         direction,
         ends,
         torch.cat(after, 1)[:, order],
-        names,
+        {} if pairs.lengths else position_names(calls, model),
         [answers[row] for row in order.tolist()] if answers else [],
         _joined(chances, order) if chances else None,
         pairs.refused,
@@ -270,6 +261,20 @@ def _position_words(pairs: Pairs, names: Mapping[str, Sequence[str]]) -> str:
     tokens = names.get("decoder", names.get("", ()))
     token = tokens[place] if -len(tokens) <= place < len(tokens) else ""
     return f"{words} {token!r}" if token else words
+
+
+def _portions(
+    model: nn.Module, pairs: Pairs, sites: Sequence[str], budget: int
+) -> list[tuple[PairGroup, slice]]:
+    """Split the rows of each group so that both of its plain passes fit."""
+    portions: list[tuple[PairGroup, slice]] = []
+    for group in pairs.groups:
+        if callable(group.metric.measure):
+            portions.append((group, slice(None)))
+            continue
+        fitting = portions_that_fit(model, group.clean, budget, sites)
+        portions += [(group, span) for span, _ in fitting]
+    return portions
 
 
 def _joined(ends: Sequence[Recovery], order: Tensor) -> Recovery:
