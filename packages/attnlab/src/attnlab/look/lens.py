@@ -247,11 +247,8 @@ def head_lens(
     """
     vocabulary = _names_of(model, vocabulary)
     parts = parts_of_stream(model, Call.of(inputs, model), position)
-    heads, writers = [], []
-    for index, writer in enumerate(parts.writers):
-        if writer.head is not None:
-            heads.append(index)
-            writers.append(writer)
+    heads = [index for index, writer in enumerate(parts.writers) if writer.head is not None]
+    writers = [parts.writers[index] for index in heads]
     return HeadLens(writers, parts.read(parts.written[heads]), vocabulary)
 
 
@@ -288,30 +285,26 @@ def direct_logits(
     """
     parts = parts_of_stream(model, Call.of(inputs, model), position)
     logits = parts.logits
-    labels = logits.argmax(-1)
+    labels = [logits.argmax(-1)]  # of the answers, and of what is subtracted
     if target is not None:
-        labels = checked_ids("target", target_ids(target, model, inputs), logits)
-    others_ids = None
+        labels = [checked_ids("target", target_ids(target, model, inputs), logits)]
     if others is not None:
-        others_ids = checked_ids("others", target_ids(others, model, inputs), logits)
+        labels.append(checked_ids("others", target_ids(others, model, inputs), logits))
 
     def of(values: Tensor) -> Tensor:
         """Return the chosen logit, or the difference: (row, vocabulary) -> (row,)."""
-        chosen = values.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
-        if others_ids is None:
-            return chosen
-        return chosen - values.gather(-1, others_ids.unsqueeze(-1)).squeeze(-1)
+        chosen, *subtracted = values.gather(-1, torch.stack(labels, -1)).unbind(-1)
+        return chosen - subtracted[0] if subtracted else chosen
 
     shares = [of(parts.read(part)) for part in parts.written]  # one by one: they are large
     writers = parts.writers
     if bool((parts.bias != 0).any()):
         writers = [*writers, Writer(f"{parts.reader} bias")]
         shares.append(of(parts.bias.expand_as(logits)))
-    size, rivals = logits.shape[-1], [""] * len(logits)
-    names = [answer_name(number, model, size) for number in labels.tolist()]
-    if others_ids is not None:
-        rivals = [answer_name(number, model, size) for number in others_ids.tolist()]
-    answers = list(zip(names, rivals, strict=True))
+    names, size = [[""] * len(logits)], logits.shape[-1]
+    for ids in reversed(labels):
+        names.insert(0, [answer_name(number, model, size) for number in ids.tolist()])
+    answers = list(zip(names[0], names[1], strict=True))
     at = None if reads_mean(model) else position
     measured = f"logit{answer_words(answers, at)}"
     return Attribution(writers, torch.stack(shares), of(logits), measured)

@@ -353,17 +353,12 @@ def _kind_by_output(model: Pretrained, inputs: Mapping[str, Tensor]) -> str:
     size = len(_names(model))
     if logits.shape[-1] < size // 2:
         return "tags"
-    ids = inputs["input_ids"]
-    if ids.shape[1] == 1:
-        ids = ids.expand(1, 2)
-    ids = ids[:, :2]
-    others = torch.cat((ids[:, :1], (ids[:, 1:] + 1) % size), 1)
+    first, second = inputs["input_ids"][:, [0]], inputs["input_ids"][:, :2][:, [-1]]
+    ids, others = (torch.cat((first, ids), 1) for ids in (second, (second + 1) % size))
     # A model whose first logits do not depend on the second token is causal.
     before = _logits(model, {"input_ids": ids})[:, 0]
     after = _logits(model, {"input_ids": others})[:, 0]
-    if torch.allclose(before, after, rtol=1e-3, atol=1e-4):
-        return "continues"
-    return "fills"
+    return "continues" if torch.allclose(before, after, rtol=1e-3, atol=1e-4) else "fills"
 
 
 def _continuation(
@@ -384,8 +379,7 @@ def _continuation(
         if not text[-1:].isspace() and not target[:1].isspace():
             target = f" {target}"
         right = names.pieces(target)
-    if steps is None:
-        steps = len(right) or 1
+    steps = len(right) or 1 if steps is None else steps
     _check_length(model, steps, inputs["input_ids"].shape[1] + max(steps, 1) - 1)
     return TextContinuation(model, inputs, steps, tuple(right[:steps]))
 
@@ -393,11 +387,8 @@ def _continuation(
 def _answer(
     model: Pretrained, inputs: Mapping[str, Tensor], steps: int | None, target: str | None
 ) -> Question:
-    right: Sequence[int] = ()
-    if target is not None:
-        right = target_ids(model, target)
-    if steps is None:
-        steps = len(right) or _DEFAULT_ANSWER
+    right: Sequence[int] = () if target is None else target_ids(model, target)
+    steps = len(right) or _DEFAULT_ANSWER if steps is None else steps
     _check_length(model, steps, steps)
     return TextAnswer(model, inputs, steps, tuple(right[:steps]))
 
@@ -443,8 +434,7 @@ def _classification(
         places = tuple(place for place, token in enumerate(ids) if token not in special)
         right = _right_classes(model, classes, target.split())[: len(places)]
         return TextChoice(model, inputs, places, classes, right, is_each)
-    wanted = [target] if target else []
-    right = _right_classes(model, classes, wanted)
+    right = _right_classes(model, classes, [target] if target else [])
     return TextChoice(model, inputs, None, classes, right, is_each)
 
 

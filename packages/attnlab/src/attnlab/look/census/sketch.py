@@ -101,7 +101,7 @@ class Sketch:
         """Add the sums of other texts."""
         for name in _ADDED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        tokens = _different(torch.cat((self.tokens, other.tokens)))
+        tokens = torch.unique(torch.cat((self.tokens, other.tokens)))
         for name in ("occurrences", "received", "strongest"):
             mine = _spread(getattr(self, name), self.tokens, tokens)
             setattr(self, name, mine + _spread(getattr(other, name), other.tokens, tokens))
@@ -113,24 +113,18 @@ class Sketch:
     def texts(self) -> list[int]:
         """List the numbers of the texts that are examples or in the sample."""
         examples = (self.top[..., 2].flatten(), self.sampled[..., 2].flatten())
-        numbers = _different(torch.cat((*examples, self.sample[:, 1])))
+        numbers = torch.unique(torch.cat((*examples, self.sample[:, 1])))
         return [int(number) for number in numbers if number >= 0]
 
     def _count_tokens(self, measured: Measured, batch: Batch) -> None:
         real_ids = batch.ids[batch.real]
-        self.tokens = _different(real_ids)
+        self.tokens = torch.unique(real_ids)
         place = torch.searchsorted(self.tokens, real_ids)
         self.occurrences = torch.bincount(place, minlength=len(self.tokens))
         for name, values in (("received", measured.received), ("strongest", measured.strongest)):
             of_tokens = values.double().nan_to_num(0.0).transpose(0, 1)[:, batch.real]
             total = of_tokens.new_zeros(len(of_tokens), len(self.tokens))
             setattr(self, name, total.index_add_(1, place, of_tokens))
-
-
-def _different(values: Tensor) -> Tensor:
-    """Return the different values, in order."""
-    unique: Tensor = torch.unique(values)
-    return unique
 
 
 def _drawn(seed: int, number: int) -> tuple[Tensor, float]:

@@ -36,23 +36,21 @@ def selected_sites(
     """Return the recorded sites that match, in these layers."""
     if patterns is None:
         patterns = "*"
-    if isinstance(patterns, str):
-        patterns = [patterns]
     sites = list(store.passed)
-    counts: dict[str, int | None] = {}
-    for pattern in patterns:
+    layers_of: dict[str, int | None] = {}
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
         matching = fnmatch.filter(sites, pattern)
         if not matching:
             guess = did_you_mean(in_our_words(pattern, sites), sites)
             raise WrongUsage(f"no site matches {pattern!r}; {guess}")
-        counts |= zip(matching, map(_layer_of, matching), strict=True)
+        layers_of |= zip(matching, map(_layer_of, matching), strict=True)
     if layers is None:
-        return list(counts)
-    known = sorted({layer for layer in counts.values() if layer is not None})
+        return list(layers_of)
+    known = sorted({layer for layer in layers_of.values() if layer is not None})
     for layer in layers:
         if layer not in known:
             raise WrongUsage(f"no site is in layer {layer}; recorded layers: {known or 'none'}.")
-    return [site for site, layer in counts.items() if layer in layers]
+    return [site for site, layer in layers_of.items() if layer in layers]
 
 
 def _layer_of(site: str) -> int | None:
@@ -75,12 +73,13 @@ class Pick:
         """Select from a value with all its details."""
         if self.heads is None and self.rows is None:
             return passed
-        picked = replace(passed, held=self.held(passed.held))
-        if passed.mask is not None:
-            picked.mask = self.mask(passed.mask)
-        if passed.gradient is not None:
-            picked.gradient = self.tensor(passed.gradient)
-        return picked
+        mask, gradient = passed.mask, passed.gradient
+        return replace(
+            passed,
+            held=self.held(passed.held),
+            mask=None if mask is None else self.mask(mask),
+            gradient=None if gradient is None else self.tensor(gradient),
+        )
 
     def held(self, held: Any) -> Any:
         """Select from the held form of a value."""
@@ -91,13 +90,10 @@ class Pick:
             return self.mask(held)
         if isinstance(held, Part):
             return self.tensor(held.tensor())
-        if isinstance(held, tuple):  # what `reduce` made
-            return type(held)(*map(self._field, held))
+        if isinstance(held, tuple):  # what `reduce` made: fields that have a batch and heads
+            fields = (self.tensor(field) if field.dim() > 2 else field for field in held)
+            return type(held)(*fields)
         return self.tensor(held)
-
-    def _field(self, value: Tensor) -> Tensor:
-        """Select from a field that has a batch and heads."""
-        return self.tensor(value) if value.dim() > 2 else value
 
     def mask(self, kept: KeptMask) -> KeptMask:
         """Select from a mask along the axes that are not shared."""
@@ -140,11 +136,7 @@ def check_all(name: str, numbers: list[int], size: int, site: str) -> None:
 def rows_read(read: Read, rows: list[int]) -> Read:
     """Return some rows of a read."""
     rows = [row for row in rows if row < read.shape[0]]
-    ids, real = read.ids, read.real
-    if ids is not None:
-        ids = ids[rows]
-    if real is not None:
-        real = real[rows]
+    ids, real = (None if kept is None else kept[rows] for kept in (read.ids, read.real))
     picked = replace(read, ids=ids, real=real, shape=(len(rows), read.shape[1]))
     if read.rows is None:
         return picked

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from torch import Tensor
@@ -123,12 +122,11 @@ class Span:
     def names(self, vocabulary: Vocabulary | None) -> list[str]:
         """Return the names of the tokens; `[3]` without a known id."""
         read = self.read
-        if read is None:
-            return [f"[{place}]" for place in range(self.length)]
-        if read.names is not None and read.shape == (1, len(read.names)):
+        if read is not None and read.names is not None and read.shape == (1, len(read.names)):
             return list(read.names)
-        if read.ids is None:
-            return [f"[{read.offset + place}]" for place in range(self.length)]
+        if read is None or read.ids is None:
+            first = 0 if read is None else read.offset
+            return [f"[{place}]" for place in range(first, first + self.length)]
         names = []
         for parts in read.ids[self.row].unsqueeze(-1).flatten(1).tolist():
             names.append("+".join(name_of(part, vocabulary) for part in parts))
@@ -138,8 +136,7 @@ class Span:
         """Return which positions are not padding, if known."""
         if self.read is None or self.read.real is None:
             return [True] * self.length
-        is_real: list[bool] = self.read.real[self.row].tolist()
-        return is_real
+        return list(map(bool, self.read.real[self.row]))
 
 
 @dataclass(frozen=True)
@@ -151,13 +148,11 @@ class Positions:
 
     def names(self, vocabulary: Vocabulary | None) -> list[str]:
         """Return the names of the tokens."""
-        names = chain.from_iterable(span.names(vocabulary) for span in self.spans)
-        return list(names)[self.first :]
+        return [name for span in self.spans for name in span.names(vocabulary)][self.first :]
 
     def real(self) -> list[bool]:
         """Return which positions are not padding, if known."""
-        are_real = chain.from_iterable(span.real() for span in self.spans)
-        return list(are_real)[self.first :]
+        return [is_real for span in self.spans for is_real in span.real()][self.first :]
 
 
 def unknown_positions(length: int) -> Positions:
