@@ -67,13 +67,13 @@ def summarize_long_text(
     from attnlab.draw.long_text_report import write_document
     from attnlab.look.long_text import summarize_document
     from attnlab.look.long_text.inputs import read_text
-    from attnlab.look.long_text.long_text import Folder
+    from attnlab.look.long_text.long_text import document_folder
     from attnlab.look.summaries import Summarize
 
     assert options.document is not None
     if out is None:
         raise WrongUsage("--document needs a folder for its results: --out DIR.")
-    if Folder(out).is_there and not options.resume:
+    if document_folder(out).is_there and not options.resume:
         raise WrongUsage(
             f"{out} holds a long text already: resume it with --resume, or choose another folder."
         )

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from attnlab.display import displayed
+from attnlab.display import count_words, displayed
 from attnlab.look.heads import head_at
 from attnlab.sites import site_suffix
 
@@ -37,11 +37,8 @@ class Change:
     def __str__(self) -> str:
         if not self.calls:
             return f"{self.edit}: no call"
-        total = sum(self.calls.values())
-        where = f"{len(self.calls)} sites"
-        if len(self.calls) == 1:
-            (where,) = self.calls
-        text = f"{self.edit}: {total} call{'s' * (total != 1)} at {where}"
+        where = f"{len(self.calls)} sites" if len(self.calls) > 1 else next(iter(self.calls))
+        text = f"{self.edit}: {count_words(sum(self.calls.values()), 'call')} at {where}"
         if self.values is not None:
             text += f", {self.changed:,} of {self.values:,} values changed"
         if self.largest:
@@ -127,20 +124,15 @@ class OutputChange:
 
     def lines(self, path: str) -> list[str]:
         """Describe the change of the output of the module at this path, line by line."""
-        where, first = "output", ""
-        if path:
-            where = f"output of {path}"
+        where, first = f"output of {path}" if path else "output", ""
         if self.passes > 1:
-            where = f"{where} of {self.passes} forward passes"
-            first = ", in the first"
-        fast_path = "of which leaving torch's fast path, where no hook runs"
-        parts = [
-            ("of which open instead of fused attention", self.kernel, ""),
-            (fast_path, self.fast_path, ""),
-            ("no-op edits at the same sites", self.identity, " (must be exactly 0)"),
-        ]
+            where, first = f"{where} of {self.passes} forward passes", ", in the first"
         lines = [f"{where}: changed by {self.largest:.3g} at most, {self.mean:.3g} on average"]
-        for words, figure, more in parts:
+        for words, figure, more in (
+            ("of which open instead of fused attention", self.kernel, ""),
+            ("of which leaving torch's fast path, where no hook runs", self.fast_path, ""),
+            ("no-op edits at the same sites", self.identity, " (must be exactly 0)"),
+        ):
             if figure is not None:
                 lines.append(f"  {words}{first}: {figure:.3g}{more}")
         return lines
@@ -181,18 +173,13 @@ class Certificate:
     def identity(self) -> float | None:
         """The largest difference that no-op edits made, which must be exactly 0; None if
         unchecked."""
-        differences = [
-            effect.identity for effect in self.effects.values() if effect.identity is not None
-        ]
-        return max(differences, default=None)
+        differences = (effect.identity for effect in self.effects.values())
+        return max((number for number in differences if number is not None), default=None)
 
     @property
     def parameters_unchanged(self) -> bool | None:
         """Whether the parameters are the same as before; None if unchecked."""
-        if self.parameters is None:
-            return None
-        before, after = self.parameters
-        return before == after
+        return None if self.parameters is None else len(set(self.parameters)) == 1
 
     @property
     def failures(self) -> list[str]:
@@ -287,7 +274,7 @@ class Certificate:
             lines.append(f"not checked: {note}")
         for note in self.failures:
             lines.append(f"FAILED: {note}")
-        title = f"{len(self.edits)} edit{'s' * (len(self.edits) != 1)}, {self.backend} backend"
+        title = f"{count_words(len(self.edits), 'edit')}, {self.backend} backend"
         return "\n  ".join([title, *lines])
 
 

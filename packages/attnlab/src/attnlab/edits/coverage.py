@@ -56,10 +56,8 @@ class Coverage:
 
     def counts_from_end(self, axis: str) -> bool:
         """Are some targets along an axis counted from the end?"""
-        for atom in self._atoms.get(axis, ()):
-            if isinstance(atom, Span) and min(atom.ends) < 0:
-                return True
-        return False
+        spans = (atom for atom in self._atoms.get(axis, ()) if isinstance(atom, Span))
+        return any(min(span.ends) < 0 for span in spans)
 
     def rows(self, batch: int) -> list[int] | None:
         """Return the target rows, or None for all of them."""

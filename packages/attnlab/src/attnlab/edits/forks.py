@@ -82,8 +82,6 @@ def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
     with edit(question.model, *edits, vocabulary=question.vocabulary) as certificate:
         values = rest.trace()
     after = replace(values, steps=(*before.steps[: step - 1], *values.steps))
-    diverged_at = None
-    for number, (one, other) in enumerate(zip_longest(before.choices, after.choices), 1):
-        if diverged_at is None and one != other:
-            diverged_at = number
+    both = enumerate(zip_longest(before.choices, after.choices), 1)
+    diverged_at = next((number for number, (one, other) in both if one != other), None)
     return Fork(before, after, step, diverged_at, certificate)

@@ -11,6 +11,7 @@ import operator
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, TypeAlias
 
 from torch import nn
@@ -58,9 +59,7 @@ class Span:
         >>> Span(-3, None).within(10)
         (7, 9)
         """
-        low, high = self.low or 0, self.high
-        if high is None:
-            high = -1
+        low, high = self.low or 0, -1 if self.high is None else self.high
         return low + size * (low < 0), high + size * (high < 0)
 
     def __repr__(self) -> str:
@@ -120,16 +119,10 @@ def _items(target: Any) -> Sequence[Any]:
 def _number_or_word(name: str, value: Any) -> int | str | None:
     """Return one item of a target's list; None if it is not valid."""
     if isinstance(value, str):
-        if value == ALL and name not in _NAMED:
-            return None
-        return value or None
-    if isinstance(value, bool):
-        return None
-    try:
-        number = operator.index(value)
-    except TypeError:
-        return None
-    return number if abs(number) < _LARGEST else None
+        is_all = value == ALL and name not in _NAMED
+        return None if is_all else value or None
+    is_number = hasattr(value, "__index__") and not isinstance(value, bool)
+    return operator.index(value) if is_number and abs(value) < _LARGEST else None
 
 
 def atoms_of(name: str, target: Target) -> list[Atom]:
@@ -235,11 +228,9 @@ def find_sites(
 
 def parts_with(model: nn.Module, site: str, patterns: str | Sequence[str]) -> list[str]:
     """List the parts that have a site and match a pattern, in the model's order."""
-    ends = []
-    for name in site_names(model):
-        is_other = site == "output" and name.endswith("feed_forward.output")
-        if f".{name}".endswith(f".{site}") and not is_other:
-            ends.append(name)
+    ends = [name for name in site_names(model) if f".{name}".endswith(f".{site}")]
+    if site == "output":
+        ends = [name for name in ends if not name.endswith("feed_forward.output")]
     if not ends:
         raise WrongUsage(f"no part of {type(model).__name__} has the site {site!r}.")
     sites: set[str] = set()
@@ -262,14 +253,10 @@ def _check_one_attention_a_layer(sites: Sequence[str], layers: dict[str, int], w
 def _matching(
     model: nn.Module, site: str, known: Sequence[str], *, is_part: bool, who: str
 ) -> list[str]:
-    paths = list(known)
-    if is_part:
-        paths = list(map(part_of, known))
-    matching = []
-    for name, path in zip(known, paths, strict=True):
-        # the dot lets the last words of a path match, too
-        if fnmatch.fnmatchcase(f".{path}", f"*.{site}"):
-            matching.append(name)
+    paths = [part_of(name) if is_part else name for name in known]
+    # the dot lets the last words of a path match, too
+    are_matches = [fnmatch.fnmatchcase(f".{path}", f"*.{site}") for path in paths]
+    matching = list(compress(known, are_matches))
     if not matching:
         hint = "it is a single attention; leave site= out."
         if any(paths):

@@ -187,9 +187,9 @@ the bias of the output is forgotten | look.readout | attributions
 idle heads are listed all the same | edits.effects.controls | few_inputs
 - if not (self.can_tell and self._asks_where):
 + if not self._asks_where:
-heads take the keys of the next group | edits.effects.baseline | controls
-- shared = head * num_shared // num_heads
-+ shared = num_shared - 1 - head * num_shared // num_heads
+heads take the values of the next group | edits.effects.baseline | controls
+- value = value[:, head : head + 1]
++ value = value[:, value.shape[1] - head - 1 : value.shape[1] - head]
 shuffled weights fall on blocked keys | edits.effects.controls | shuffles
 - draw.masked_fill(~allowed, 2.0).argsort(-1)
 + draw.argsort(-1)

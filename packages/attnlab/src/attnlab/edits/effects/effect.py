@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from attnlab.display import displayed
+from attnlab.display import displayed, plain
 from attnlab.edits.application import check_edits, edit
 from attnlab.edits.certificate import Certificate
 from attnlab.edits.edit import Edit
@@ -109,14 +109,12 @@ class Effect:
         if self.tokens is None:
             return None
         length = min(self.tokens.before.shape[1], self.tokens.after.shape[1])
-        before, after = self.tokens.before[:, :length], self.tokens.after[:, :length]
-        steps: list[int | None] = []
-        for row in before != after:
-            step = None
-            if bool(row.any()):
-                step = int(row.nonzero()[0]) - self.prompt_length + 1
-            steps.append(step)
-        return steps
+        differ = self.tokens.before[:, :length] != self.tokens.after[:, :length]
+        firsts = (differ.int().argmax(1) - self.prompt_length + 1).tolist()
+        return [
+            first if is_other else None
+            for first, is_other in zip(firsts, differ.any(1).tolist(), strict=True)
+        ]
 
     def text(self, row: int = 0) -> Both[list[str]]:
         """Return the generated tokens of one input by name."""
@@ -142,18 +140,17 @@ class Effect:
         if self.real is not None and self.real.shape == counted.shape:
             counted = self.real.to(counted.device)
         distances = cosine_distance(self.logits.before, self.logits.after)
-        mapping: dict[str, object] = {
+        return {
             "edits": list(self.edits),
             "largest_logit_change": float(self.logits.difference[counted].abs().max()),
             "mean_divergence": float(self.divergence[counted].mean()),
             "choices": int(counted.sum()),
             "choices_changed": int(is_changed[counted].sum()),
             "mean_cosine_distance": float(distances[counted].mean()) if self.are_vectors else None,
-            "loss": _listed(self.loss),
-            "tokens": _listed(self.tokens),
+            "loss": plain(self.loss),
+            "tokens": plain(self.tokens),
             "diverged_at": self.diverged_at,
         }
-        return mapping
 
     def __str__(self) -> str:
         mapping: Any = self.to_mapping()
@@ -176,17 +173,9 @@ class Effect:
             ]
         if self.diverged_at is not None:
             steps = [step for step in self.diverged_at if step is not None]
-            line = f"{len(steps)} of {len(self.diverged_at)} generated answers change"
-            if steps:
-                line += f", the first at step {min(steps)}"
-            lines.append(line)
+            first = f", the first at step {min(steps)}" if steps else ""
+            lines.append(f"{len(steps)} of {len(self.diverged_at)} generated answers change{first}")
         return "\n".join(lines)
-
-
-def _listed(both: Both[Tensor] | None) -> dict[str, list[Any]] | None:
-    if both is None:
-        return None
-    return {"before": both.before.tolist(), "after": both.after.tolist()}
 
 
 @torch.no_grad()

@@ -143,6 +143,10 @@ def _read_pair(
     """Read one pair as a group of its own."""
     read = partial(_read_text, ask, metric)
     (one, place), (other, other_place) = map(read, texts)
+    if texts[0] == texts[1]:
+        raise WrongUsage(
+            "both texts are the same: a patch has nothing to bring from one to the other."
+        )
     if _shapes_of(one) != _shapes_of(other) or place != other_place:
         names = [next(iter(position_names([call], model).values()), ()) for call in (one, other)]
         raise WrongUsage(

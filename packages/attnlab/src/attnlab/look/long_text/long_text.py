@@ -38,7 +38,7 @@ class Document:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._files = Folder(folder)
+        self._files = document_folder(folder)
         state = self._files.read()
         with store.refusing_damage(f"the document in {folder}"):
             self._layers: dict[str, JsonObject] = state["layers"]
@@ -117,11 +117,9 @@ def open_document(folder: Path | str) -> Document:
     return Document(Path(folder))
 
 
-class Folder(store.StateFolder):
-    """Reads and writes the files of one long text."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "document.json", "attnlab document 1", "document")
+def document_folder(path: Path) -> store.StateFolder:
+    """Return the folder of one long text."""
+    return store.StateFolder(path, "document.json", "attnlab document 1", "document")
 
 
 @torch.no_grad()

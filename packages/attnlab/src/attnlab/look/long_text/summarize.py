@@ -30,7 +30,7 @@ from attnlab.look.long_text.inputs import (
     summary_bytes,
     working_bytes,
 )  # fmt: skip
-from attnlab.look.long_text.long_text import Document, Folder, fingerprint
+from attnlab.look.long_text.long_text import Document, document_folder, fingerprint
 from attnlab.look.recording.budget import to_bytes
 from attnlab.look.recording.kept_call import KeptMask
 from attnlab.look.recording.tokens import names_of
@@ -99,7 +99,7 @@ def summarize_document(
     """
     if not isinstance(reduce, Summarize):
         raise WrongUsage(f"reduce is the resolution, such as Summarize(tiles=512); got {reduce!r}.")
-    limit, folder = to_bytes(budget), Folder(Path(out))
+    limit, folder = to_bytes(budget), document_folder(Path(out))
     arguments, options = document_inputs(model, document, beyond=beyond)
     ids, length = arguments[0], arguments[0].shape[1]
     chosen = list(chosen_heads(model, parts_of(model), layers))
@@ -152,7 +152,7 @@ def _described(model: nn.Module, ids: Tensor) -> JsonObject:
     }
 
 
-def _begin(folder: Folder, state: JsonObject) -> None:
+def _begin(folder: store.StateFolder, state: JsonObject) -> None:
     """Write a state into an empty folder, or add the layers to it that are finished there.
 
     Raises:
@@ -192,7 +192,7 @@ class Summarizer(Collector):
 
     def __init__(
         self,
-        folder: Folder,
+        folder: store.StateFolder,
         state: JsonObject,
         limit: int,
         progress: Callable[[Progress], None] | None,

@@ -415,11 +415,8 @@ def _device(name: torch.device | str) -> torch.device:
 
 def _description(model: nn.Module) -> JsonObject:
     if any(type(model) is cls for cls, _ in MODELS.values()):
-        description = describe_model(model)
         labels = getattr(model, "head_labels", None)
-        if labels:
-            description["heads"] = dict(labels)
-        return description
+        return describe_model(model) | ({"heads": dict(labels)} if labels else {})
     if isinstance(model, Pretrained):
         return {"kind": f"{model.name}, {type(model.foreign).__name__}"}
     return {"kind": type(model).__name__}
