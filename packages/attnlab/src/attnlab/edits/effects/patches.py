@@ -234,13 +234,14 @@ def patch_pairs(
     answers = list(chain.from_iterable(part.answers for part in facts))
     chances = [part.chances for part in facts if part.chances is not None]
     calls = list(chain.from_iterable((group.clean, group.corrupted) for group in pairs.groups))
+    names = {} if pairs.lengths else position_names(calls, model)
     return Patched(
         tuple(places),
         name,
         direction,
         ends,
         torch.cat(after, 1)[:, order],
-        {} if pairs.lengths else position_names(calls, model),
+        names,
         [answers[row] for row in order.tolist()] if answers else [],
         _joined(chances, order) if chances else None,
         pairs.refused,
