@@ -75,7 +75,10 @@ def tables() -> str:
 
 
 def _link(name: str, shown: str = "") -> str:
-    return f"{{py:obj}}`{shown or name.removeprefix('attnlab.')} <{name}>`"
+    short = name.removeprefix("attnlab.")
+    if short.count(".") > 1:  # no package that users import from
+        short = short.rpartition(".")[2]
+    return f"{{py:obj}}`{shown or short} <{name}>`"
 
 
 def _write(_app: Sphinx, page: str, source: list[str]) -> None:

@@ -8,13 +8,16 @@ their fields, like those of a config, are a list.
 import inspect
 import re
 import typing
+from collections import Counter
 from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
 from types import UnionType
 from typing import Any, Union
 
-from reference_faults import entries, hints, is_ours, types_in
+from reference_faults import entries, hints, is_ours, public, types_in
 from sphinx.application import Sphinx
 
+import attnlab
 from attnlab.configs import Config
 from attnlab.edits import Edit, ZeroHead
 from attnlab.edits.effects import Metric, PatchTarget, Path, Rule, SweepOptions
@@ -195,6 +198,33 @@ def link_types(
             lines[begin:end] = text.split("\n")
 
 
+@cache
+def _linkable() -> dict[str, str]:
+    """Return what a docstring may mean by a bare name: functions of `import attnlab`, classes."""
+    classes = Counter(kind.__name__ for kind in entries())
+    found = {name: f"attnlab.{name}" for name in attnlab.__all__ if name not in ("edits", "plot")}
+    found |= {kind.__name__: name for kind, name in entries().items() if classes[kind.__name__] < 2}
+    return {name: full for name, full in found.items() if full in _names()}
+
+
+@cache
+def _names() -> set[str]:
+    return {one.name for one in public()}
+
+
+def link_names(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Link the names that a docstring has in backquotes, but for those of its own parameters."""
+    own = {name.rpartition(".")[2], *types_in(thing)} if callable(thing) else set()
+
+    def linked(mark: re.Match[str]) -> str:
+        full = _linkable().get(mark[1])
+        return f":py:obj:`~{full}`" if full and mark[1] not in own else mark[0]
+
+    lines[:] = [re.sub(r"(?<![`:\w])`(\w+)`(?![`_\w])", linked, line) for line in lines]
+
+
 def gather_fields(
     app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
 ) -> None:
@@ -235,6 +265,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         (list_fields, 490),  # napoleon has 500
         (add_settings, 600),
         (link_types, 610),
+        (link_names, 615),
         (gather_fields, 620),
     ):
         app.connect("autodoc-process-docstring", handler, priority=priority)
