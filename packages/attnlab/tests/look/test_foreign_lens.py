@@ -1,6 +1,8 @@
 """Lenses on foreign models: the last stage is the model's own answer, and the parts add up to its
 logits."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -105,11 +107,16 @@ def test_an_edit_of_the_stream_is_told_as_for_our_own_models():
 
 @pytest.mark.parametrize("fault", ["a part is forgotten", "a norm's scale is not held"])
 def test_the_check_of_the_sum_finds_a_planted_fault(fault, monkeypatch):
-    model, alone, held = attach(FAMILIES["gpt2"].build()), readout._alone, readout._held
+    model, alone, of = attach(FAMILIES["gpt2"].build()), readout._alone, readout.HeldNorm.of
+
+    def wrong(*given):
+        norm = of(*given)
+        return replace(norm, scale=1.1 * norm.scale)
+
     if fault == "a part is forgotten":
         monkeypatch.setattr(readout, "_alone", lambda heads: 0.0 * alone(heads))
     else:
-        monkeypatch.setattr(readout, "_held", lambda *given: 1.1 * held(*given))
+        monkeypatch.setattr(readout.HeldNorm, "of", wrong)
     with pytest.raises(WrongUsage, match="do not sum to the logits"):
         attnlab.direct_logits(model, model.example)
 

@@ -7,9 +7,9 @@ import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.head_scores import HeadScores
 from attnlab.look.heads import attentions, layer_name
+from attnlab.look.partial_pass import ModuleNotes, ZeroPass
 from attnlab.look.readout import HeldNorm
 from attnlab.pretrained.attach import attach
-from attnlab.programs import compile_program, library
 from tests.pretrained.families import FAMILIES
 
 _SAMPLE = ("gpt2", "gemma2", "falcon (ALiBi)", "qwen3", "albert", "t5", "gpt_oss")
@@ -108,25 +108,6 @@ def test_the_difference_from_another_key_is_that_of_the_two():
     assert "less key 0 '1'" in str(both)
 
 
-@pytest.mark.parametrize(
-    ("program", "cell", "top"),
-    [
-        (library.reverse, ("1.0", 2, 4), ("feed-forward 0", "positions")),
-        (library.induction, ("1.0", 4, 2), ("head 0.0", "positions")),
-        (library.sort_by_frequency, ("1.0", 2, 3), ("feed-forward 0", "feed-forward 0")),
-    ],
-)
-def test_the_largest_term_of_a_compiled_program_is_of_the_variables_that_it_selects_by(
-    program, cell, top
-):
-    compiled = compile_program(program("abc"), 5)
-    head, query, key = cell
-    ids = compiled.ids([list("abcab")])
-    terms = attnlab.why(compiled.model, ids, head=head, query=query, key=key)
-    assert terms.top(1)[0][:2] == top
-    assert terms.error < 1e-9
-
-
 def forget_norms(monkeypatch):
     monkeypatch.setattr(HeldNorm, "of", classmethod(lambda cls, *given: None))
 
@@ -136,15 +117,24 @@ def forget_positions(monkeypatch):
 
 
 def take_another_head(monkeypatch):
-    plain = HeadScores._vector
+    plain = ZeroPass.bias
     monkeypatch.setattr(
-        HeadScores,
-        "_vector",
-        lambda self, call, name, place: plain(self, call, name, place - (name == "key")),
+        ZeroPass, "bias", lambda self, vector: plain(self, vector._replace(head=1 - vector.head))
     )
 
 
-@pytest.mark.parametrize("fault", [forget_norms, forget_positions, take_another_head])
+def take_another_position(monkeypatch):
+    plain = ZeroPass.matrices
+    monkeypatch.setattr(
+        ZeroPass,
+        "matrices",
+        lambda self, site, vectors: plain(self, site, list(reversed(vectors))),
+    )
+
+
+@pytest.mark.parametrize(
+    "fault", [forget_norms, forget_positions, take_another_head, take_another_position]
+)
 def test_a_fault_ends_in_an_error_and_not_in_other_terms(monkeypatch, fault):
     model = small(positions="alibi")
     fault(monkeypatch)
@@ -152,19 +142,60 @@ def test_a_fault_ends_in_an_error_and_not_in_other_terms(monkeypatch, fault):
         attnlab.why(model, TOKENS, **CELL)
 
 
+class Mixing(torch.nn.Linear):
+    """A projection that reads the position before, too."""
+
+    def forward(self, x):
+        return super().forward(x + x.roll(1, 1))
+
+
+class Counting(torch.nn.Linear):
+    """A projection that adds something by position."""
+
+    def forward(self, x):
+        return super().forward(x) + 0.1 * torch.arange(x.shape[1]).unsqueeze(1)
+
+
 def test_a_query_that_is_made_of_other_positions_too_is_refused():
     model = small()
-    query = model.layers[1].attention.query
-    plain = query.forward
-    query.forward = lambda x: plain(x + x.roll(1, 1))
-    with pytest.raises(CouldNotRun, match="made of other positions"):
+    model.layers[1].attention.query.__class__ = Mixing
+    with pytest.raises(CouldNotRun, match="no part of the stream there"):
         attnlab.why(model, TOKENS, **CELL)
+
+
+def test_a_module_that_does_not_treat_positions_apart_runs_at_all_of_them(monkeypatch):
+    model = small()
+    model.layers[1].attention.query.__class__ = Counting
+    assert attnlab.why(model, TOKENS, **CELL).error < 1e-6
+    monkeypatch.setattr(ModuleNotes, "_treats_apart", lambda self, module, rows: True)
+    with pytest.raises(CouldNotRun):
+        attnlab.why(model, TOKENS, **CELL)
+
+
+class Noting(torch.nn.Linear):
+    """A projection that notes how many positions it reads."""
+
+    def forward(self, x):
+        self.lengths.append(x.shape[1])
+        return super().forward(x)
+
+
+def test_a_projection_runs_once_for_the_text_and_then_at_the_asked_positions_alone(monkeypatch):
+    model, lengths = small(), []
+    query = model.layers[1].attention.query
+    query.__class__, query.lengths = Noting, lengths
+    attnlab.why(model, TOKENS, **CELL)
+    assert lengths == [6, 2, 2]  # tried out once
+    lengths.clear()
+    monkeypatch.setattr(ModuleNotes, "_treats_apart", lambda self, module, rows: False)
+    attnlab.why(model, TOKENS, **CELL)
+    assert lengths == [6, 6]
 
 
 def test_a_long_text_is_taken_apart_a_few_rows_at_a_time(monkeypatch):
     model = small()
     terms = attnlab.why(model, TOKENS, **CELL)
-    monkeypatch.setattr("attnlab.look.head_matrices._MOST_GRADIENTS", 300)  # three rows of 6 · 16
+    monkeypatch.setattr("attnlab.look.partial_pass._MOST_GRADIENTS", 300)  # three rows of 6 · 16
     torch.testing.assert_close(attnlab.why(model, TOKENS, **CELL).terms, terms.terms)
 
 

@@ -74,6 +74,9 @@ def embedding_parts(model: nn.Module) -> Iterator[EmbeddingParts]:
             if isinstance(module, Embedding):
                 note: Any = partial(_note_own, parts, path)
             elif isinstance(model, Pretrained) and not any(module.children()):
+                kind = type(module).__name__.lower()
+                if not ("embedding" in kind or "norm" in kind):
+                    continue
                 note = partial(_note, parts, path)
             else:
                 continue

@@ -19,7 +19,7 @@ from attnlab.errors import CouldNotRun
 from attnlab.look.anatomy import Function, are_close, device_of, example_of
 from attnlab.look.heads import number_of_heads
 from attnlab.look.inputs import Call, foreign_of
-from attnlab.look.readout import HeldNorm
+from attnlab.look.readout import HeldNorm, is_norm
 from attnlab.look.streams import Streams, heads_step, streams_of
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.parts.attend import scale_factor
@@ -238,9 +238,8 @@ def norms_as(
         return change(module, args[0], output) if args and isinstance(output, Tensor) else None
 
     with ExitStack() as stack:
-        for module in model.modules():
-            if "norm" in type(module).__name__.lower() and not list(module.children()):
-                stack.callback(module.register_forward_hook(changed).remove)
+        for module in filter(is_norm, model.modules()):
+            stack.callback(module.register_forward_hook(changed).remove)
         yield
 
 

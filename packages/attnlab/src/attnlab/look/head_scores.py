@@ -1,35 +1,32 @@
 """The scores of one head on one input, as linear functions of what was written to the stream.
 
 The query and the key are linear in the stream at their positions once the scales of norms are held
-at those of this input. One pass shows what was written, the score and the weight: it has a leaf in
-the place of the stream, the gradient of each norm is that of the held one, and it ends after the
-attention. The gradient from query or key to leaf is the matrix between them, whatever the model
-does there: projections, norms of queries and keys, rotary positions. A second pass, with zeros in
-the stream's place, gives the biases.
+at those of this input. One pass ends at the attention, and shows what was written, the score and
+the weight. A second begins at the stream, with zeros there (see `partial_pass.py`): it gives the
+biases, and the gradient from query or key to the zeros is the matrix between them, whatever the
+model does there: projections, norms of queries and keys, rotary positions.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import WrongUsage
 from attnlab.look.anatomy import PartStep, are_close
 from attnlab.look.embedding_parts import EmbeddingParts, embedding_parts
-from attnlab.look.head_matrices import FilledStreams, matrices_to, norms_as
 from attnlab.look.inputs import Call, foreign_of
-from attnlab.look.readout import HeldNorm, Place, Writer, recorded_steps, written_by
+from attnlab.look.partial_pass import HeadVector, ModuleNotes, PlainPass, ZeroPass
+from attnlab.look.readout import Place, Writer, recorded_steps, written_by
 from attnlab.look.recording import Recording
 from attnlab.look.recording.kept_call import KeptMask
-from attnlab.look.streams import Stream, Streams, blocks_before, streams_of
+from attnlab.look.streams import Stream, Streams, block_module, blocks_before
 from attnlab.parts.attend import scale_factor
 from attnlab.pretrained.text import text_config
-from attnlab.sites import AttentionCall, hooks_of, installed, set_aside, site_of
+from attnlab.sites import hooks_of, set_aside, site_of
 
 _EMBEDDINGS = {
     "positions": "position|^wpe$",
@@ -65,18 +62,17 @@ class _Seen:
 
     @classmethod
     def of(
-        cls, model: nn.Module, call: Call, part: str, streams: Streams, leaves: "_Leaves"
+        cls, model: nn.Module, call: Call, part: str, streams: Streams, plain: PlainPass
     ) -> "_Seen":
-        """Run the model up to the attention, with leaves in its streams."""
+        """Run the model up to the attention."""
         steps = {*streams.query.steps, *streams.key.steps}
         sites = {stream.site for stream in streams} | {stream.start for stream in streams}
         sites |= {site_of(part, "scores"), site_of(part, "weights")}
-        sites.update(blocks_before(part, streams))
         with (
             embedding_parts(model) as embedded,
             recorded_steps(model, steps, sites) as (recording, kept),
         ):
-            leaves.run(model, call)
+            plain.run(model, call)
         return cls(model, recording, kept, embedded)
 
     def named(self, words: Mapping[str, Sequence[str]]) -> Recording:
@@ -117,25 +113,18 @@ class _Side(NamedTuple):
 
 
 class HeadScores:
-    """The scores of one head on one input, as functions of the streams.
+    """The scores of one head on one input, as functions of the streams."""
 
-    It takes two passes: one shows everything up to the attention and has leaves in its streams,
-    the other has zeros there.
-    """
-
-    def __init__(self, model: nn.Module, call: Call, part: str, head: int) -> None:
-        self._model, self._part, self._head = model, part, head
-        self.streams = streams_of(model, part)
-        norms = _HeldNorms()
-        with norms_as(foreign_of(model), norms.hold):
-            self._leaves = _Leaves(part, self.streams, norms, stops=not hooks_of(model))
-            self.seen = _Seen.of(model, call, part, self.streams, self._leaves)
-            blocks = blocks_before(part, self.streams)
-            known = {site: self.seen.recording[site] for site in blocks}
-            zeros = _Leaves(part, self.streams, norms, known)
-            with set_aside(model):
-                zeros.run(model, call)
-        self._call, self._bias = self._leaves.calls[part], zeros.calls[part]
+    def __init__(
+        self, model: nn.Module, call: Call, streams: Streams, part: str, head: int
+    ) -> None:
+        self._model, self._input, self._part, self._head = model, call, part, head
+        self.streams = streams
+        self._sites = {stream.site for stream in self.streams}
+        self._notes = ModuleNotes(foreign_of(model), block_module(model, part))
+        plain = PlainPass(part, self._sites, self._notes, stops=not hooks_of(model))
+        self.seen = _Seen.of(model, call, part, self.streams, plain)
+        self._call = plain.call
         self.query_parts: list[str] = []
         self.key_parts: list[str] = []
 
@@ -189,36 +178,39 @@ class HeadScores:
 
     def _sides(self, query: int, keys: Sequence[int]) -> tuple[_Side, _Side]:
         """Return the parts of the streams of a query and of some keys, and what each makes."""
-        streams, names = self.streams, ["key"] * len(keys)
+        streams, names, zeros = self.streams, ["key"] * len(keys), self._zeros([query, *keys])
         if streams.query != streams.key:
-            of_query = self._side(streams.query, ["query"], [query])
-            return of_query, self._side(streams.key, names, keys)
-        both = self._side(streams.query, ["query", *names], [query, *keys])
+            of_query = self._side(zeros, streams.query, ["query"], [query])
+            return of_query, self._side(zeros, streams.key, names, keys)
+        both = self._side(zeros, streams.query, ["query", *names], [query, *keys])
         return both._replace(vectors=both.vectors[:1]), both._replace(vectors=both.vectors[1:])
 
-    def _side(self, stream: Stream, names: Sequence[str], places: Sequence[int]) -> _Side:
+    def _zeros(self, rows: Sequence[int]) -> ZeroPass:
+        """Run the model from zeros in the streams."""
+        known = {}
+        for stream in self.streams:  # of earlier blocks any value does: the stream is replaced
+            for site in blocks_before(self._part, stream):
+                known[site] = self.seen.recording[stream.site]
+        zeros = ZeroPass(self._part, self._sites, self._notes, known, sorted({*rows}))
+        with set_aside(self._model):
+            zeros.run(self._model, self._input)
+        return zeros
+
+    def _side(
+        self, zeros: ZeroPass, stream: Stream, names: Sequence[str], places: Sequence[int]
+    ) -> _Side:
         """Return the parts of a stream at some positions, and the query or key that each makes."""
-        vectors, biases = (
-            list(map(partial(self._vector, call), names, places))
-            for call in (self._call, self._bias)
-        )
-        matrices = matrices_to(vectors, self._leaves.leaves[stream.site], places)
-        if matrices is None:
-            raise CouldNotRun(
-                f"a query or key of {self._part} is made of other positions too, so its score is "
-                "no sum over parts of one."
-            )
+        shared = zeros.call.query.shape[1] // zeros.call.key.shape[1]
+        heads = {"query": self._head, "key": self._head // shared}
+        vectors = [
+            HeadVector(name, heads[name], place) for name, place in zip(names, places, strict=True)
+        ]
+        matrices = zeros.matrices(stream.site, vectors)
         writers, parts = self.seen.written(stream, places)
         made = torch.einsum("ipd,pwd->piw", parts.double(), matrices.double())
-        both = torch.cat([made, torch.stack(biases).double().unsqueeze(1)], 1)
+        biases = torch.stack(list(map(zeros.bias, vectors))).double()
+        both = torch.cat([made, biases.unsqueeze(1)], 1)
         return _Side([*part_names(writers), "bias"], both)
-
-    def _vector(self, call: AttentionCall, name: str, position: int) -> Tensor:
-        """Return the query or key of the head at a position, (head_width,)."""
-        head, value = self._head, call.query
-        if name == "key":
-            head, value = head * call.key.shape[1] // call.query.shape[1], call.key
-        return value[0, head, position]
 
 
 def part_names(writers: Sequence[Writer]) -> list[str]:
@@ -254,95 +246,3 @@ def _short_name(name: str) -> str:
 def _cap_of(model: nn.Module) -> float:
     """Return the cap of a model's scores; 0 if they have none."""
     return getattr(text_config(foreign_of(model)), "attn_logit_softcapping", None) or 0.0
-
-
-class _Reached(BaseException):
-    """Raised after the attention, to skip the rest of the model."""
-
-
-class _Leaves(FilledStreams):
-    """Puts leaves, or zeros, in the place of streams, and holds norms from there to an attention.
-
-    known: for zeros, the results of blocks that need not be computed again · stops: the pass ends
-    after the attention.
-    """
-
-    def __init__(
-        self,
-        part: str,
-        streams: Streams,
-        norms: "_HeldNorms",
-        known: Mapping[str, Tensor] | None = None,
-        *,
-        stops: bool = True,
-    ) -> None:
-        super().__init__({part: streams}, _leaf if known is None else torch.zeros_like)
-        self._norms, self._known, self._stops = norms, known or {}, stops
-        self._end = site_of(part, "heads")
-        self.sites = {*self._streams, *self._known, self._end}
-
-    def run(self, model: nn.Module, call: Call) -> None:
-        """Run the model up to the attention."""
-        with installed(model, self), torch.no_grad(), suppress(_Reached):
-            call(model)
-        self._norms.end()
-        self.check_calls()
-
-    def wants(self, site: str) -> bool:
-        return super().wants(site) or site == self._end
-
-    def visit(self, site: str, value: Tensor) -> Tensor:
-        if site != self._end:
-            if not self.leaves:
-                self._norms.begin()
-            return super().visit(site, value)
-        torch.set_grad_enabled(False)
-        self._norms.end()
-        if self._stops:
-            raise _Reached
-        return value
-
-    def supply(self, site: str) -> Tensor | None:
-        return self._known.get(site)
-
-
-def _leaf(value: Tensor) -> Tensor:
-    torch.set_grad_enabled(True)  # until the attention
-    return value.detach().clone().requires_grad_()
-
-
-class _HeldNorms:
-    """Holds the norms of a model between `begin` and `end` at their scales in the first pass.
-
-    The first pass gets the model's own numbers, with the gradient of a norm that is held; a later
-    pass gets the norms that are held.
-    """
-
-    def __init__(self) -> None:
-        self._held: list[HeldNorm | None] = []
-        self._passes, self._is_on = 0, False
-        self._next: Iterator[HeldNorm | None] = iter(())
-
-    def begin(self) -> None:
-        """Hold the norms of a pass from here on."""
-        self._passes += 1
-        self._is_on = True
-        self._next = iter(self._held)
-
-    def end(self) -> None:
-        """Hold no more norms of this pass."""
-        self._is_on = False
-
-    def hold(self, module: nn.Module, x: Tensor, output: Tensor) -> Tensor | None:
-        """Hold the scale of a norm; leave other modules."""
-        if not self._is_on:
-            return None
-        if self._passes > 1:
-            norm = next(self._next)
-            return None if norm is None else norm(x)
-        norm = HeldNorm.of_module(module, x, output)
-        self._held.append(norm)
-        if norm is None:
-            return None
-        held = norm(x)
-        return output.detach() + (held - held.detach())

@@ -269,10 +269,16 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Write
     Raises:
         CouldNotRun: the function is neither.
     """
-    whole = written.sum(0)
-    bias = function(torch.zeros_like(whole))
-    parts = function(written.flatten(0, 1)).reshape(*written.shape[:2], *bias.shape[1:]) - bias
-    wanted = function(whole) - bias
+    if is_norm(function):
+        norm = HeldNorm.of(function, written.sum(0))
+        if norm is not None:
+            parts, bias = norm(written) - norm.bias, norm.bias
+            return _with_bias(name, parts, bias, writers)
+    whole = written.sum(0).unsqueeze(0)
+    every = torch.cat([torch.zeros_like(whole), whole, written])
+    made = function(every.flatten(0, 1))
+    made = made.reshape(*every.shape[:2], *made.shape[1:])
+    bias, wanted, parts = made[0], made[1] - made[0], made[2:] - made[0]
     if not are_close(parts.sum(0), wanted):
         scaled = _held(function, written, wanted, bias)
         if scaled is None:
@@ -280,10 +286,21 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Write
                 f"{name}, between the stream and the logits, is neither matrix, norm nor activation"
             )
         parts = scaled
+    return _with_bias(name, parts, bias, writers)
+
+
+def _with_bias(name: str, parts: Tensor, bias: Tensor, writers: list[Writer]) -> Tensor:
+    """Add the bias of a function to what parts make of it, as one more writer, if it has one."""
     if bool((bias != 0).any()):
         writers.append(Writer(f"{name} bias"))
         parts = torch.cat([parts, bias.unsqueeze(0)])
     return parts
+
+
+def is_norm(function: Function) -> bool:
+    """Is a function a module that is a norm by its type's name?"""
+    is_module = isinstance(function, nn.Module) and not any(function.children())
+    return is_module and "norm" in type(function).__name__.lower()
 
 
 @dataclass(frozen=True)
@@ -305,17 +322,23 @@ class HeldNorm:
         return cls.of(module.forward, x.detach(), output.detach())
 
     @classmethod
-    def of(cls, function: Function, x: Tensor, output: Tensor) -> "HeldNorm | None":
-        """Hold a norm at an input; None if the function is no norm."""
-        if output.shape != x.shape or x.shape[-1] < 2:
+    def of(cls, function: Function, x: Tensor, output: Tensor | None = None) -> "HeldNorm | None":
+        """Hold a norm at an input (row, …, width), whose output may be known; None if the function
+        is no norm."""
+        if x.shape[-1] < 2 or (output is not None and output.shape != x.shape):
             return None
         probe = torch.ones_like(x)
         probe[..., 1::2] = -1.0
         if probe.shape[-1] % 2:  # still of mean 0 and power 1
             probe[..., -3:] = probe.new_tensor((2**0.5, -(0.5**0.5), -(0.5**0.5)))
-        bias = function(torch.zeros_like(x))
-        weight = (function(probe) - bias) / probe
-        takes_mean = are_close(function(probe + 1.0), function(probe))
+        inputs = torch.cat([torch.zeros_like(x), probe, probe + 1.0, x])
+        outputs = function(inputs)
+        if outputs.shape != inputs.shape:
+            return None
+        bias, probed, shifted, made = outputs.chunk(4)
+        output = made if output is None else output
+        weight = (probed - bias) / probe
+        takes_mean = are_close(shifted, probed)
         norm = cls(weight, torch.ones_like(x[..., :1]), torch.zeros_like(bias), takes_mean)
         scaled, wanted = norm(x), output - bias
         power = scaled.square().sum(-1, keepdim=True)

@@ -31,8 +31,9 @@ from attnlab.look.heads import head_name
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.position_names import position_at
 from attnlab.look.recording.recorder import passage_of
+from attnlab.look.streams import streams_of
 from attnlab.look.target_ids import target_ids
-from attnlab.sites import site_of
+from attnlab.sites import kept_hooked, site_of
 
 _MOST_LINES = 10
 _MOST_SUMS, _MOST_PAIRS = 5, 400  # parts of a side that are shown, where there are more pairs
@@ -240,11 +241,14 @@ def score_terms(
     """Decompose a score of one call of a model, as `why` does; `words` are the tokens of each
     stack, if there are better names than those of its ids."""
     part, number = head_of_one_input(model, call, head)
-    score = HeadScores(model, call, part, number)
-    names = score.seen.named(words).tokens(site_of(part, "weights"))
-    at_query, at_key = position_at("query", query, names.query), position_at("key", key, names.key)
-    other = None if against is None else position_at("against", against, names.key)
-    cell, *others = score.cells(at_query, [at_key] if other is None else [at_key, other])
+    streams = streams_of(model, part)  # which may trace the model, without hooks
+    with kept_hooked(model):
+        score = HeadScores(model, call, streams, part, number)
+        names = score.seen.named(words).tokens(site_of(part, "weights"))
+        at_query = position_at("query", query, names.query)
+        at_key = position_at("key", key, names.key)
+        other = None if against is None else position_at("against", against, names.key)
+        cell, *others = score.cells(at_query, [at_key] if other is None else [at_key, other])
     for one in others:
         cell = cell.less(one)
     terms = ScoreTerms(
@@ -263,6 +267,6 @@ def score_terms(
     if terms.error > max(_CLOSE, 16 * score.rounding) * size:
         raise CouldNotRun(
             f"the terms of head {terms.head} miss its score, {terms.score:.6g}, by "
-            f"{terms.error:.2g}: it is made of something that is no part of the stream."
+            f"{terms.error:.2g}: it is made of something that is no part of the stream there."
         )
     return terms

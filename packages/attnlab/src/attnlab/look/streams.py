@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from attnlab.errors import CouldNotRun
+from attnlab.errors import CouldNotRun, present
 from attnlab.look.anatomy import HeadsStep, NormStep, Step, block_steps
 from attnlab.look.inputs import foreign_of
 from attnlab.pretrained.model import Pretrained
@@ -34,6 +34,16 @@ def stack_of_part(model: nn.Module, part: str) -> str:
     if isinstance(model, Pretrained):
         return next(stack.name for stack in model.structure.stacks if block in stack.paths)
     return block.rpartition("layers")[0].rstrip(".")
+
+
+def block_module(model: nn.Module, part: str) -> nn.Module:
+    """Return the module that is the block of an attention, in a foreign model one of its own."""
+    block = part_of(part)
+    if not isinstance(model, Pretrained):
+        return model.get_submodule(block)
+    stack = next(stack for stack in model.structure.stacks if block in stack.paths)
+    place = present(stack.blocks[stack.paths.index(block)].place)
+    return model.foreign.get_submodule(place.path)
 
 
 def heads_step(model: nn.Module, part: str) -> HeadsStep:
@@ -73,13 +83,10 @@ def streams_of(model: nn.Module, part: str) -> Streams:
     return Streams(query, key)
 
 
-def blocks_before(part: str, streams: Streams) -> list[str]:
-    """List the streams after the blocks before the one that an attention has its keys of, but for
-    those that it reads itself."""
-    blocks = [
-        part_of(step.point if isinstance(step, HeadsStep) else step.name)
-        for step in set(streams.key.steps)
-        if not isinstance(step, NormStep)
-    ]
+def blocks_before(part: str, stream: Stream) -> list[str]:
+    """List the sites after the blocks that write to a stream before an attention, but for that of
+    the stream itself."""
+    steps = [step for step in stream.steps if not isinstance(step, NormStep)]
+    blocks = {part_of(step.point if isinstance(step, HeadsStep) else step.name) for step in steps}
     sites = {site_of(block, "residual_after") for block in blocks if block != part_of(part)}
-    return sorted(sites - {stream.site for stream in streams})
+    return sorted(sites - {stream.site})

@@ -378,6 +378,7 @@ class ForeignModel(SitedModule):
 
     foreign: nn.Module
     structure: ModelStructure
+    without_points = ("foreign",)
 
     def __init__(self) -> None:
         super().__init__()
