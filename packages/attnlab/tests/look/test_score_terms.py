@@ -12,7 +12,7 @@ from attnlab.look.readout import HeldNorm
 from attnlab.pretrained.attach import attach
 from tests.pretrained.families import FAMILIES
 
-_SAMPLE = ("gpt2", "gemma2", "falcon (ALiBi)", "qwen3", "albert", "t5", "gpt_oss")
+_SAMPLE = ("gpt2", "gemma2", "falcon (ALiBi)", "qwen3", "albert", "t5", "bart", "gpt_oss")
 _WRITTEN_OUT = ("gpt_neo", "gptj", "codegen", "openai-gpt", "xglm", "bloom", "mpt", "deberta")
 _WRITTEN_OUT += ("deberta_v2", "mpnet", "roformer", "big_bird (full)", "xlnet", "beit")
 _MASKED = {"mistral", "modernbert"}  # a window hides the key that is asked for

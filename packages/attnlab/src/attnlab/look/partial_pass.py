@@ -50,7 +50,8 @@ class ModuleNotes:
         """Note modules within the `with`."""
         with ExitStack() as stack:
             for module in self._modules:
-                handle = module.register_forward_hook(self._note, with_kwargs=True)
+                # before hooks that put another value in the place of its output
+                handle = module.register_forward_hook(self._note, prepend=True, with_kwargs=True)
                 stack.callback(handle.remove)
             yield
 
@@ -63,7 +64,8 @@ class ModuleNotes:
             stack.callback(self._rows.clear)
             for module in self._noted:
                 if is_norm(module):
-                    stack.callback(module.register_forward_hook(self._hold).remove)
+                    handle = module.register_forward_hook(self._hold, prepend=True)
+                    stack.callback(handle.remove)
                 elif "forward" not in vars(module) and self._treats_apart(module, rows):
                     module.forward = partial(self._at_rows, rows, module.forward)
                     stack.callback(vars(module).pop, "forward")
