@@ -1,5 +1,4 @@
-"""Whatever a public function gives back shows itself in a few lines, and as a small, harmless table
-in a notebook."""
+"""Whatever a public function gives back shows itself in a few lines and a small table."""
 
 import copy
 import inspect
@@ -253,8 +252,7 @@ def given_back(function):
 
 
 def results():
-    """Return what public functions give back, and what the methods and properties of that give
-    back."""
+    """Return what public functions give back."""
     functions = [getattr(attnlab, name) for name in attnlab.__all__]
     first = set().union(*(given_back(each) for each in functions if inspect.isfunction(each)))
     second = set()

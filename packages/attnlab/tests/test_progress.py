@@ -1,5 +1,4 @@
-"""In a notebook whatever takes long shows one line that is rewritten; elsewhere nothing is
-shown."""
+"""In a notebook whatever takes long shows one line that is rewritten."""
 
 import sys
 from types import ModuleType, SimpleNamespace

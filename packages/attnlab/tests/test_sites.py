@@ -30,8 +30,7 @@ POSITIONS = {"none": lambda: None, "rotary": Rotary, "alibi": lambda: Alibi(4)}
 
 
 class Recorder(Hook):
-    """Wants what it is told to, keeps what it sees, and returns it unchanged (or as `change`
-    says)."""
+    """Keeps what it sees of the sites it wants, and returns it (or what `change` says)."""
 
     def __init__(self, wanted=None, change=lambda site, value: value):
         self.wanted, self.change, self.seen = wanted, change, {}

@@ -1,5 +1,4 @@
-"""`attnlab run all`, the table of all claims, and the gallery; two small sorters stand in for the
-experiments."""
+"""`attnlab run all`, the table of all claims, and the gallery."""
 
 import json
 

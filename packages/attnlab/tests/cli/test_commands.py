@@ -17,7 +17,6 @@ import attnlab
 import attnlab_course
 from attnlab.cli import commands, doctor, main, terminal
 from attnlab.errors import CouldNotRun
-from attnlab.experiments import folder as run_folders
 from attnlab.experiments.claims import read_claims
 from tests.sampling import sampled
 
@@ -82,18 +81,6 @@ def test_a_self_check_that_fails_is_shown_by_itself_and_is_status_1(run, runs, t
     assert "no output depends on a later token" in out
     assert "parameters counted" not in out
     assert "1 of 4 claims failed, self-checks: 0 of 1" in out
-
-
-def test_a_list_breaks_no_word_and_no_date(run, runs, tmp_path, monkeypatch):
-    folder = shutil.copytree(runs / "runs" / "good", tmp_path / "runs" / "sorting-100-seeds")
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"experiment": "sentiment", "seed": 3, "started": "2026-11-23T12:23:37+00:00"}
-    (folder / "config.json").write_text(json.dumps(config))
-    monkeypatch.chdir(tmp_path)
-    (line,) = (line for line in run("list")[1].splitlines() if "100" in line)
-    expected = "runs/sorting-100-seeds sentiment, seed 3 3/3 2026-11-23 12:23"
-    assert line.split() == expected.split()
-    assert len(line) <= 80
 
 
 def test_a_folder_of_runs_inside_runs_is_named_listed_and_opened(run, runs, tmp_path, monkeypatch):
@@ -189,51 +176,6 @@ def test_every_mistake_gets_one_sentence_and_its_status(run, runs, typed):
     assert (runs / "afile").read_text() == "mine"
 
 
-@pytest.fixture
-def mount(tmp_path):
-    """Mount a small file system of one's own; root alone may, and not everywhere."""
-    folder = tmp_path / "mounted"
-    folder.mkdir()
-
-    def make(options):
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-        is_there = shutil.which("mount") is not None
-        if not is_there or subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("this user may not mount a file system")
-        return folder
-
-    yield make
-    if folder.is_mount():
-        subprocess.run(["umount", str(folder)], check=True)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("size=16m,ro", "The file system is read-only: choose another folder with --out"),
-        ("size=1m", "are free there and a run needs"),
-    ],
-)
-def test_a_disk_that_is_read_only_or_small_is_said_before_the_training(run, mount, options, words):
-    folder = mount(options)
-    status, _, err = run(f"run sorting -q --out {folder / 'r'} --set {TINY}")
-    assert status == 3
-    assert words in err
-    assert err.count("\n") == 1
-    assert list(folder.iterdir()) == []
-
-
-def test_a_really_full_disk_is_said_and_loses_nothing(run, mount, monkeypatch):
-    monkeypatch.setattr("attnlab.experiments.folder._LEAST_FREE", 0)
-    folder = mount("size=160k")
-    (folder / "precious.txt").write_text("mine")
-    status, _, err = run(f"run sorting -q --out {folder / 'r'} --set {TINY}")
-    assert status == 3
-    assert "The disk is full: free some space" in err
-    assert (folder / "precious.txt").read_text() == "mine"
-    assert not list(folder.rglob("*.part"))
-
-
 def test_the_prompt_asks_again_after_a_wrong_input_and_ends_with_the_input(run, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("cab\nxyz\n\nbba\n"))
     status, out, err = run("trace good")
@@ -289,12 +231,6 @@ def test_the_doctor_finds_this_machine_fit_or_a_package_missing(run, monkeypatch
     assert "pip install" in out
 
 
-def test_a_reader_that_leaves_early_is_no_error(runs):
-    done = shell(runs, "attnlab run --help | head -1")
-    assert "Traceback" not in done.stderr
-    assert "BrokenPipe" not in done.stderr
-
-
 class _Unread(io.StringIO):
     """A pipe whose reader has gone."""
 
@@ -316,23 +252,6 @@ def test_a_run_whose_progress_nobody_reads_goes_on(capsys, monkeypatch, tmp_path
     status = main(f"run sorting --out {tmp_path / 'run'} --set {TINY}".split())
     assert status == 1
     assert "report" in capsys.readouterr().out
-
-
-def test_a_name_taken_in_the_same_moment_leads_to_the_next(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    found = run_folders.free_name
-
-    def outrun(parent, name):
-        free = found(parent, name)
-        if free.name == "sorting":
-            (free / "checkpoints").mkdir(parents=True)  # another run, a moment after we looked
-        return free
-
-    monkeypatch.setattr(run_folders, "free_name", outrun)
-    status, out, _ = run(f"run sorting -q --set {TINY}")
-    assert status == 1
-    assert "runs/sorting-2/report.html" in out
-    assert [path.name for path in (tmp_path / "runs" / "sorting").iterdir()] == ["checkpoints"]
 
 
 def failing_with(monkeypatch, error):

@@ -1,5 +1,4 @@
-"""The end of `attnlab run all`, and how far it is: what fits the terminal, and what may not be
-missing."""
+"""The end of `attnlab run all`, and how far it is."""
 
 import io
 import re

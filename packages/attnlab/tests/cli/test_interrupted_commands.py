@@ -1,7 +1,4 @@
-"""Commands that write folders: whatever ends the process, the folder goes on or says what to do.
-
-A sample of the writes is tried always, each of them in the campaigns that are marked slow.
-"""
+"""Commands that write folders: whatever ends the process, the folder goes on or says what to do."""
 
 from contextlib import nullcontext
 from typing import NamedTuple

@@ -1,5 +1,4 @@
-"""`look --document` and `search`: what they print and keep is what the library says, and mistakes
-get one sentence."""
+"""`look --document` and `search`: what they print and keep is what the library says."""
 
 import json
 import os

@@ -14,8 +14,7 @@ TINY = "steps=20 evaluate_every=10"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A folder with a population of three in runs/, made by the command itself, of which none can
-    sort yet."""
+    """A population of three in runs/, made by the command itself; none can sort yet."""
     parent = tmp_path_factory.mktemp("work")
     folder = parent / "runs" / "three"
     command = f"run sorting --seeds 3 --seed 7 --json --layout vmap --out {folder} --set {TINY}"

@@ -221,14 +221,6 @@ def test_what_the_library_says_while_it_opens_is_passed_on_and_no_longer_afterwa
     assert not log.isEnabledFor(logging.INFO)
 
 
-def test_a_pattern_that_no_token_matches_as_a_whole_says_so(run, models):
-    (models / "texts.txt").write_text("the cat sat on the mat\n")
-    status, out, _ = run("search gpt2 --corpus texts.txt --measure token:ca")
-    assert status == 0
-    assert "A pattern must match a whole token" in out
-    assert run("search gpt2 --corpus texts.txt --measure token:")[0] == 2
-
-
 def test_a_census_is_counted_in_shares_and_added_up_with_effects(run, models):
     texts = [f"the cat sat on the mat {number}" for number in range(9)]
     (models / "many.txt").write_text("\n".join(texts))

@@ -1,5 +1,4 @@
-"""Text from files in the terminal: of whatever stands in a label, a word, a claim or a path it
-obeys nothing."""
+"""The terminal obeys nothing that stands in a label, a word, a claim or a path."""
 
 import io
 import json
@@ -42,8 +41,7 @@ def _wide(monkeypatch):
 
 
 def shown(capsys, *arguments):
-    """Run a command; return all that it wrote, after checking that the terminal would obey nothing
-    of it."""
+    """Run a command; return all that it wrote, of which the terminal would obey nothing."""
     capsys.readouterr()
     main(list(arguments))
     out, err = capsys.readouterr()

@@ -1,7 +1,5 @@
 """Pages in a real browser, which may make no request and no complaint."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,22 +7,19 @@ import pytest
 from attnlab.draw.page import render_page
 
 from .documents import content_of
-from .views import Open
 
 # Charts are drawn when their width is known, which the browser tells before it paints.
 ONCE_DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))"
 
 
 @pytest.fixture(scope="session")
-def free_pages() -> dict[str, list[Any]]:
+def free_pages():
     """Keep pages that no test uses, by the options of their context: a new one takes a second."""
     return {}
 
 
 @pytest.fixture
-def open_html(
-    browser: Any, free_pages: dict[str, list[Any]], resting_page: Path, tmp_path: Path
-) -> Iterator[Open]:
+def open_html(browser, free_pages, resting_page, tmp_path):
     """Open a page from disk; at the end, no request but file:// and no complaint of the console."""
     requests: list[str] = []
     complaints: list[str] = []
@@ -36,13 +31,8 @@ def open_html(
     }
 
     def open_it(
-        html: str,
-        width: int = 1000,
-        *,
-        color_scheme: str = "light",
-        reduced_motion: str = "no-preference",
-        **options: Any,
-    ) -> Any:
+        html, width=1000, *, color_scheme="light", reduced_motion="no-preference", **options
+    ):
         path = tmp_path / "report.html"
         path.write_text(html, encoding="utf-8")
         free = free_pages.setdefault(str(sorted(options.items())), [])
@@ -72,7 +62,7 @@ def open_html(
 
 
 @pytest.fixture
-def open_page(open_html: Open) -> Open:
+def open_page(open_html):
     """Open a document as its page."""
     return lambda document, width=1000, **options: open_html(
         render_page(content_of(document)), width, **options

@@ -1,8 +1,4 @@
-"""Documents to draw: made up, yet of the size and form of real ones.
-
-A sorter of three letters with all 27 inputs, two heads and 15000 steps of loss; a tiny translator;
-and one section of every further kind.
-"""
+"""Documents to draw: made up, yet of the size and form of real ones."""
 
 import itertools
 import math
@@ -21,37 +17,35 @@ PAYLOADS = [
 ]
 
 
-def content_of(document: dict[str, Any]) -> ReportContent:
+def content_of(document):
     return ReportContent.from_json(document)
 
 
-def section_of(section: dict[str, Any]) -> Any:
+def section_of(section):
     return from_json(Section, section, "section")
 
 
-def make_section(kind: str, title: str, caption: str = "", **parts: Any) -> dict[str, Any]:
+def make_section(kind, title, caption="", **parts):
     return {"kind": kind, "title": title, "caption": caption, **parts}
 
 
-def make_table(columns: list[str], rows: list[list[Any]], title: str = "table") -> dict[str, Any]:
+def make_table(columns, rows, title="table"):
     return make_section("table", title, columns=columns, rows=rows)
 
 
-def report_of(*sections: dict[str, Any], title: str = "report") -> dict[str, Any]:
+def report_of(*sections, title="report"):
     """A document of these sections, without facts and claims."""
     parts = {"subtitle": "", "facts": [], "claims": []}
     return {"title": title, **parts, "sections": list(sections)}
 
 
-def softmax_row(rng: random.Random, length: int, peak: int) -> list[float]:
+def softmax_row(rng, length, peak):
     scores = [rng.gauss(0, 0.8) + (4.0 if i == peak else 0.0) for i in range(length)]
     total = sum(map(math.exp, scores))
     return [math.exp(score) / total for score in scores]
 
 
-def make_trace(
-    letters: list[str], alphabet: list[str], num_heads: int, rng: random.Random
-) -> dict[str, Any]:
+def make_trace(letters, alphabet, num_heads, rng):
     ordered = sorted(letters)
     tokens = [*letters, "SEP", *ordered]
     steps = []
@@ -68,14 +62,12 @@ def make_trace(
     return {"input": letters, "tokens": tokens, "steps": steps, "attention": attention}
 
 
-def make_step(
-    position: int, candidates: list[str], probabilities: list[Any], choice: str
-) -> dict[str, Any]:
+def make_step(position, candidates, probabilities, choice):
     chances = {"candidates": candidates, "probabilities": probabilities}
     return {"position": position, **chances, "choice": choice}
 
 
-def make_head(site: str, rows: list[list[float]], head: int = 0, **more: Any) -> dict[str, Any]:
+def make_head(site, rows, head=0, **more):
     return {"site": site, "head": head, "rows": rows, **more}
 
 
@@ -89,7 +81,7 @@ needs_both_heads | with either head zeroed it fails on some input | 9/27 and 11/
 """
 
 
-def make_document(num_wrong: int = 0, num_steps: int = 15000) -> dict[str, Any]:
+def make_document(num_wrong=0, num_steps=15000):
     """A sorter that looks like a finished run; `num_wrong` of its inputs come out wrong."""
     rng = random.Random(0)
     floor = 0.3662
@@ -165,7 +157,7 @@ def make_document(num_wrong: int = 0, num_steps: int = 15000) -> dict[str, Any]:
     }
 
 
-def make_cross_document() -> dict[str, Any]:
+def make_cross_document():
     """A tiny translator: one self head, one cross head over the source, gaps, many candidates."""
     source = ["the", "cat", "sleeps", "<end>"]
     tokens = ["BOS", "le", "chat", "dort"]
@@ -185,7 +177,7 @@ def make_cross_document() -> dict[str, Any]:
     return report_of(make_section("trace", "Translation", caption, traces=[trace]))
 
 
-def edited(path: str, value: Any, document: dict[str, Any] | None = None) -> dict[str, Any]:
+def edited(path, value, document=None):
     """A small document with one place changed, or taken away where `value` is `...`."""
     document = make_document(num_steps=10) if document is None else document
     *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
@@ -199,21 +191,14 @@ def edited(path: str, value: Any, document: dict[str, Any] | None = None) -> dic
     return document
 
 
-def make_map(
-    title: str,
-    rows: list[list[Any]],
-    names: tuple[list[str], list[str]],
-    axes: tuple[str, str] = ("query", "key"),
-    high: float = 1.0,
-    low: float = 0.0,
-) -> dict[str, Any]:
+def make_map(title, rows, names, axes=("query", "key"), high=1.0, low=0.0):
     """A map of rows: the names of its rows and columns, and the titles of its axes."""
     labels = {"row_labels": names[0], "column_labels": names[1]}
     titles = {"row_title": axes[0], "column_title": axes[1]}
     return {"title": title, "rows": rows, **labels, **titles, "low": low, "high": high}
 
 
-def make_kinds_document() -> dict[str, Any]:
+def make_kinds_document():
     """One section each of bars, banded lines, maps and a diagram, small enough to redo by hand."""
     words = ["the", "cat", "sat"]
     causal = [[1.0, None, None], [0.25, 0.75, None], [0.5, 0.125, 0.375]]
@@ -275,5 +260,5 @@ def make_kinds_document() -> dict[str, Any]:
     return report_of(bars, lines, maps, diagram, title="kinds")
 
 
-def make_box(x: int, y: int, width: int, height: int, **more: Any) -> dict[str, Any]:
+def make_box(x, y, width, height, **more):
     return {"x": x, "y": y, "width": width, "height": height, **more}

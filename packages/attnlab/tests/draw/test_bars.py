@@ -1,16 +1,13 @@
 """Bars on the page: heights, whiskers, gaps, reading by pointer and keyboard, names that fit."""
 
-from typing import Any
-
 import pytest
 
 from .documents import make_kinds_document, report_of
-from .views import Open
 
 READING = ".bars-section .reading-line"
 
 
-def boxes(page: Any, what: str) -> list[dict[str, float]]:
+def boxes(page, what):
     return page.locator(f".bars-section {what}").evaluate_all(
         "all => all.map(n => { const b = n.getBBox(); return {x: b.x, y: b.y, width: "
         "b.width, height: b.height} })"
@@ -60,7 +57,7 @@ def test_bars_are_read_by_keyboard_pointer_and_description(open_page):
     assert read[2] in chart.get_attribute("aria-label")
 
 
-def open_bars(open_page: Open, groups: list[str], values: list[float], **options: Any) -> Any:
+def open_bars(open_page, groups, values, **options):
     """Open bars of one series without levels."""
     bars = make_kinds_document()["sections"][0]
     series = [{"name": "", "values": values}] if values else []

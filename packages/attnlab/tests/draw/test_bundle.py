@@ -20,7 +20,7 @@ MODULES = {
 }
 
 
-def comments(name: str) -> str:
+def comments(name):
     """The first line of a module, which no other has."""
     return (FOLDER / name).read_text().splitlines()[0]
 
@@ -61,7 +61,7 @@ def test_one_module_draws_the_cells_of_attention_maps():
 
 
 @pytest.fixture
-def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def modules(monkeypatch):
     made = dict(MODULES)
     monkeypatch.setattr(bundling, "_read", made.__getitem__)
     return made

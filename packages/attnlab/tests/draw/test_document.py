@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import re
-from typing import Any
 
 import pytest
 
@@ -109,7 +108,7 @@ def test_array_in_the_document_is_refused_with_the_way_out():
         content_of(edited("sections.1.series.0.y", numpy.ones(10)))
 
 
-def stored(document: dict[str, Any]) -> Any:
+def stored(document):
     """The data of a page."""
     block = r'<script type="application/json" id="document">(.*?)</script>'
     (data,) = re.findall(block, render_page(content_of(document)), re.DOTALL)

@@ -1,12 +1,10 @@
 """Line charts on the page: exact values, gaps, thinning, bands and logarithmic axes."""
 
 import re
-from typing import Any
 
 import pytest
 
 from .documents import make_kinds_document, report_of
-from .views import Open
 
 PATHS = "all => all.map(path => path.getAttribute('d'))"
 PLACES = "all => all.map(c => Number(c.getAttribute('cx')))"
@@ -19,14 +17,14 @@ SERIES = {
 }
 
 
-def open_series(open_page: Open, *series: dict[str, Any], **changes: Any) -> Any:
+def open_series(open_page, *series, **changes):
     """Open a page of one chart: that of the kinds, without levels and with its own series."""
     lines = make_kinds_document()["sections"][1]
     changes = {"series": series, "levels": [], "x_log": False} | changes
     return open_page(report_of({**lines, **changes}))
 
 
-def corners(path: str) -> list[list[float]]:
+def corners(path):
     """The corners of a path of straight strokes."""
     pairs = re.findall(r"[\d.-]+ [\d.-]+", path)
     return [[float(part) for part in corner.split()] for corner in pairs]

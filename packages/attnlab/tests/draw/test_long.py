@@ -1,5 +1,4 @@
-"""Pages of long documents and of corpus searches: what they show is what was found, and they open
-without a sound."""
+"""Pages of long documents and of corpus searches: what they show is what was found."""
 
 import re
 from dataclasses import replace

@@ -1,18 +1,14 @@
 """Maps of any numbers on the page: cells, shades, blanks, choosing, reading by keyboard."""
 
-from typing import Any
-
 import pytest
 
 from tests.sampling import sampled
 
 from .documents import make_kinds_document, report_of
-from .views import Open, hatched, numbers, read_cell
+from .views import hatched, numbers, read_cell
 
 
-def open_maps(
-    open_page: Open, *changes: dict[str, Any], width: int = 1000, scheme: str = "light"
-) -> Any:
+def open_maps(open_page, *changes, width=1000, scheme="light"):
     """Open a page of one choice of maps: the first map of the kinds with changes, each."""
     section = make_kinds_document()["sections"][2]
     first = section["choices"][0]["maps"][0]

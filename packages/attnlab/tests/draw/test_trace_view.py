@@ -150,7 +150,7 @@ def test_cells_of_a_map_are_read_by_keyboard_and_their_row_is_its_step(open_page
     trace = next(t for t in document["sections"][3]["traces"] if t["input"] == ["c", "b", "a"])
     reading = page.locator(".map-reading").first
 
-    def weight(head: int, row: int, column: int) -> str:
+    def weight(head, row, column):
         return f"{trace['attention'][head]['rows'][row][column]:.5g}"
 
     assert reading.inner_text() == f"Query 4 ‘a’ → key 0 ‘c’: {weight(0, 4, 0)}"

@@ -35,9 +35,8 @@ CONTRASTS = """() => {
 }"""
 
 
-def shown_weights(page: Any) -> list[str]:
-    """The weights under the token strip, as titles: what the first head pictures at the current
-    step."""
+def shown_weights(page):
+    """The weights under the token strip, as titles."""
     return (
         page.locator(".strip .bars")
         .first.locator(".column")
@@ -45,11 +44,11 @@ def shown_weights(page: Any) -> list[str]:
     )
 
 
-def said(page: Any) -> str:
+def said(page):
     return page.locator(".said").inner_text()
 
 
-def read_cell(page: Any, number: int, row: int, column: int) -> str:
+def read_cell(page, number, row, column):
     """Point at a cell of a map, and return what is read there."""
     canvas = page.locator("canvas.heatmap").nth(number)
     canvas.scroll_into_view_if_needed()
@@ -61,12 +60,12 @@ def read_cell(page: Any, number: int, row: int, column: int) -> str:
     return str(page.locator(".map-reading").nth(number).inner_text())
 
 
-def wait_for_paint(page: Any) -> None:
+def wait_for_paint(page):
     """Return once the page has painted what it was told; maps paint in the next frame."""
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
 
 
-def picture(page: Any, number: int = 0) -> str:
+def picture(page, number=0):
     """The pixels of a map, to compare with those of another moment."""
     wait_for_paint(page)
     return str(page.locator("canvas.heatmap").nth(number).evaluate("node => node.toDataURL()"))
@@ -116,28 +115,28 @@ CELL = """(canvas, [row, column]) => {
 }"""
 
 
-def painted(page: Any, number: int = 0) -> list[dict[str, Any]]:
+def painted(page, number=0):
     """All words that a map is painted with, where, and how they stand out from the pixel below."""
     return list(page.evaluate(PAINTED, number))
 
 
-def numbers(page: Any, number: int = 0) -> list[dict[str, Any]]:
+def numbers(page, number=0):
     """The numbers in the cells of a map, row by row."""
     return [each for each in painted(page, number) if each["isNumber"]]
 
 
-def written(page: Any, number: int = 0) -> list[str]:
+def written(page, number=0):
     """The names beside and above a map, and the titles of its axes."""
     return [each["text"] for each in painted(page, number) if not each["isNumber"]]
 
 
-def cell_colors(page: Any, number: int, row: int, column: int) -> list[int]:
+def cell_colors(page, number, row, column):
     """The colors at the upper edge of a cell, where no number stands."""
     wait_for_paint(page)
     canvas = page.locator("canvas.heatmap").nth(number)
     return list(canvas.evaluate(CELL, [row, column]))
 
 
-def hatched(page: Any, number: int, row: int, column: int) -> bool:
+def hatched(page, number, row, column):
     """Whether a cell shows lines; a weight, also zero, is one flat color."""
     return len(cell_colors(page, number, row, column)) > 1

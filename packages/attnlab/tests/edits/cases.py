@@ -1,8 +1,4 @@
-"""Random models, inputs and targets for the tests of edits.
-
-A target is drawn as plain sets of numbers first, which is what the NumPy side goes by; how it is
-said to the edit (a number, a negative one, a span, a list) is drawn afterwards.
-"""
+"""Random models, inputs and targets for the tests of edits."""
 
 import copy
 import functools
@@ -12,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attnlab import models
 from attnlab.edits import edit
@@ -20,7 +16,7 @@ from attnlab.errors import WrongUsage
 from attnlab.seeds import generator, isolated
 from attnlab.sites import hooks_of, site_names
 
-from .oracle import Change, Oracle, unchanged
+from .oracle import Oracle, unchanged
 
 POSITIONS = ("none", "learned", "rotary", "alibi", "sinusoidal")
 WEIGHTS = "layers.0.attention.weights"
@@ -28,7 +24,7 @@ VOCABULARY = [f"t{number}" for number in range(11)]
 
 
 @functools.cache
-def make(kind: str, number: int, dtype: torch.dtype = torch.float64) -> nn.Module:
+def make(kind, number, dtype=torch.float64):
     """A small model; the number decides on its heads, norms and positions."""
     common = {
         "vocab_size": 11,
@@ -62,11 +58,11 @@ def make(kind: str, number: int, dtype: torch.dtype = torch.float64) -> nn.Modul
 
 
 @functools.cache
-def _clay(kind: str, number: int, dtype: torch.dtype) -> nn.Module:
+def _clay(kind, number, dtype):
     return copy.deepcopy(make(kind, number)).to(dtype)
 
 
-def anew(kind: str, number: int, dtype: torch.dtype) -> nn.Module:
+def anew(kind, number, dtype):
     """Another model each time: one of the architectures, with parameters drawn for this number."""
     model, chance = _clay(kind, number % 60, dtype), generator(number, "anew", kind)
     with torch.no_grad():
@@ -77,7 +73,7 @@ def anew(kind: str, number: int, dtype: torch.dtype) -> nn.Module:
 
 
 @functools.cache
-def oracle(kind: str, number: int) -> Oracle:
+def oracle(kind, number):
     return Oracle(make(kind, number))
 
 
@@ -89,7 +85,7 @@ class Case:
     kind: str = ""
     rng: np.random.Generator = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.rng = np.random.default_rng([20260505, self.seed])
         self.kind = self.kind or ("decoder", "decoder", "both", "encoder", "single")[self.seed % 5]
         number = int(self.rng.integers(0, 12))
@@ -109,16 +105,15 @@ class Case:
                 self.seen = self.seen[:, None, None]
 
     @property
-    def real(self) -> np.ndarray | None:
-        """(row, position): which positions of the input, of the source where there are two, are no
-        padding."""
+    def real(self):
+        """(row, position): which positions of the input, of the source where there are two."""
         return self.seen[:, 0, 0] if self.kind == "decoder" and self.seen is not None else self.seen
 
     @property
-    def num_heads(self) -> int:
+    def num_heads(self):
         return 1 if self.kind == "single" else 4
 
-    def run(self, *edits: Any, certify: bool = False, **options: Any) -> tuple[Tensor, Any]:
+    def run(self, *edits, certify=False, **options):
         """The output under edits, and the certificate."""
         given = tuple(torch.from_numpy(each) for each in self.inputs)
         keywords = {}
@@ -132,10 +127,10 @@ class Case:
             output = self.model(*given, **keywords)
         return (output.output if self.kind == "single" else output), certificate
 
-    def expected(self, change: Change = unchanged) -> np.ndarray:
+    def expected(self, change=unchanged):
         return self.oracle(*self.inputs, seen=self.seen, change=change)
 
-    def parts(self) -> tuple[dict[str, Any], list[str]]:
+    def parts(self):
         """Some attentions: how an edit says it, and their paths with a dot behind, or none."""
         weights = [name for name in site_names(self.model) if name.endswith("weights")]
         paths = [name.removesuffix("weights") for name in weights]
@@ -147,13 +142,13 @@ class Case:
         layer = int(self.rng.integers(2))
         return {"layer": self.said([layer], 2)}, [f"layers.{layer}.attention."]
 
-    def some(self, size: int, *, chance_of_all: float = 0.3) -> list[int]:
+    def some(self, size, *, chance_of_all=0.3):
         """Some numbers below a size, at least one."""
         if self.rng.random() < chance_of_all:
             return list(range(size))
         return sorted(self.rng.permutation(size)[: self.rng.integers(1, size + 1)].tolist())
 
-    def said(self, chosen: list[int], size: int, *, is_position: bool = False) -> Any:
+    def said(self, chosen, size, *, is_position=False):
         """One of the ways of saying these numbers."""
         if len(chosen) == size and self.rng.random() < 0.5:
             return None if is_position else "all"
@@ -173,7 +168,7 @@ class Case:
                 ways.append(f"..{chosen[-1]}")
         return ways[self.rng.integers(len(ways))]
 
-    def lengths(self, site: str) -> tuple[int, int]:
+    def lengths(self, site):
         """How many queries and keys there are at a site."""
         if self.kind != "both":
             return self.length, self.length

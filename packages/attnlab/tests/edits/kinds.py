@@ -39,9 +39,8 @@ EDGES = (*ROWS, "key")
 MANY = list(range(9))
 
 
-def aim(case: Case, *narrowed: str) -> Aim:
-    """Draw where: attentions and, of rows, heads, queries and keys, those that the edit can tell
-    apart."""
+def aim(case, *narrowed):
+    """Draw attentions, rows, heads, queries and keys that the edit can tell apart."""
     said, parts = case.parts()
     lengths = {case.lengths(part) for part in parts}
     num_queries, num_keys = min(lengths)
@@ -57,10 +56,10 @@ def aim(case: Case, *narrowed: str) -> Aim:
     return Aim(said, parts, list(rows), list(heads), found["query"] or MANY, found["key"] or MANY)
 
 
-def rows(where: Aim, own: str, change: Callable[..., Any]) -> dict[str, Loop]:
+def rows(where, own, change):
     """Loop over rows, heads and queries of each part: change(array as it was, b, h, i)."""
 
-    def side(old: np.ndarray) -> np.ndarray:
+    def side(old):
         new = old.copy()
         queries = [i for i in where.queries if i < old.shape[2]]
         for place in itertools.product(where.rows, where.heads, queries):
@@ -70,10 +69,10 @@ def rows(where: Aim, own: str, change: Callable[..., Any]) -> dict[str, Loop]:
     return {f"{part}{own}": side for part in where.parts}
 
 
-def edges(where: Aim, own: str, change: Callable[..., Any]) -> dict[str, Loop]:
+def edges(where, own, change):
     """Loop over keys too: change(array as it was, b, h, i, j)."""
 
-    def row(old: np.ndarray, b: int, h: int, i: int) -> np.ndarray:
+    def row(old, b, h, i):
         new = old[b, h, i].copy()
         for j in where.keys:
             if j < len(new):
@@ -83,22 +82,22 @@ def edges(where: Aim, own: str, change: Callable[..., Any]) -> dict[str, Loop]:
     return rows(where, own, row)
 
 
-def heads(where: Aim) -> dict[str, Any]:
+def heads(where):
     return {"head": "all", **where.said}
 
 
-def zero_head(case: Case) -> Both:
+def zero_head(case):
     where = aim(case, *ROWS)
     return op.ZeroHead(**heads(where)), rows(where, "heads", lambda old, *place: 0.0)
 
 
-def scale_head(case: Case) -> Both:
+def scale_head(case):
     where, factor = aim(case, *ROWS), float(case.rng.normal())
     edited = op.ScaleHead(**heads(where), factor=factor)
     return edited, rows(where, "heads", lambda old, *place: factor * old[place])
 
 
-def mean_head(case: Case) -> Both:
+def mean_head(case):
     where, over = aim(case, *ROWS), str(case.rng.choice(["all", "rows", "positions"]))
     sides = {}
     for part in where.parts:
@@ -114,9 +113,7 @@ def mean_head(case: Case) -> Both:
     return op.MeanHead(**heads(where), over=over), sides
 
 
-def _recorded(
-    case: Case, where: Aim, own: str, *, rows: int | None = None, longer: int = 0
-) -> dict[str, torch.Tensor]:
+def _recorded(case, where, own, *, rows=None, longer=0):
     """Made-up recordings of heads or weights at the sites of an aim."""
     found = {}
     for part in where.parts:
@@ -130,9 +127,7 @@ def _recorded(
     return found
 
 
-def _from_recording(
-    where: Aim, own: str, recording: dict[str, torch.Tensor], change: Callable[..., Any]
-) -> dict[str, Loop]:
+def _from_recording(where, own, recording, change):
     """Loop over rows, heads and queries: change(the recorded array, b, h, i)."""
     sides = {}
     for site, tensor in recording.items():
@@ -142,7 +137,7 @@ def _from_recording(
     return sides
 
 
-def mean_head_of_a_recording(case: Case) -> Both:
+def mean_head_of_a_recording(case):
     where, over = aim(case, *ROWS), str(case.rng.choice(["all", "rows", "positions"]))
     recording = _recorded(case, where, "heads", rows=None if over == "positions" else 3)
 
@@ -155,9 +150,8 @@ def mean_head_of_a_recording(case: Case) -> Both:
     return edited, _from_recording(where, "heads", recording, mean)
 
 
-def resample_head(case: Case) -> Both:
-    """Of two rows each must get the other's, whatever the seed; a recording of one row has one to
-    give."""
+def resample_head(case):
+    """Of two rows each must get the other's, whatever the seed."""
     where, seed = aim(case, *ROWS), int(case.rng.integers(1000))
     if case.batch == 2:
         edited = op.ResampleHead(**heads(where), seed=seed)
@@ -168,7 +162,7 @@ def resample_head(case: Case) -> Both:
     return edited, sides
 
 
-def swap_heads(case: Case) -> Both:
+def swap_heads(case):
     if case.kind == "single":
         case = Case(case.seed, "decoder")
     where = aim(case, "row", "query")
@@ -180,7 +174,7 @@ def swap_heads(case: Case) -> Both:
     return op.SwapHeads(**where.said, **places), sides
 
 
-def scale_scores(case: Case) -> Both:
+def scale_scores(case):
     where, factor = aim(case, *EDGES), float(case.rng.normal())
 
     def scaled(old, *place):
@@ -189,26 +183,26 @@ def scale_scores(case: Case) -> Both:
     return op.ScaleScores(**where.said, factor=factor), edges(where, "scores", scaled)
 
 
-def temperature(case: Case) -> Both:
+def temperature(case):
     where, by = aim(case, *ROWS), float(case.rng.uniform(0.2, 3))
     sides = rows(where, "scores", lambda old, *place: old[place] / by)
     return op.Temperature(**where.said, temperature=by), sides
 
 
-def add_to_scores(case: Case) -> Both:
+def add_to_scores(case):
     where, amount = aim(case, *EDGES), float(case.rng.choice([case.rng.normal(), -np.inf]))
     sides = edges(where, "scores", lambda old, *place: old[place] + amount)
     return op.AddToScores(**where.said, amount=amount), sides
 
 
-def _shape(case: Case, where: Aim, longer: int = 0) -> tuple[int, ...]:
+def _shape(case, where, longer=0):
     """The shape of a tensor for the edges of an aim, with one row or all, one head or all."""
     lengths = [case.lengths(part) for part in where.parts]
     first = (int(case.rng.choice([1, case.batch])), int(case.rng.choice([1, case.num_heads])))
     return (*first, *(np.max(lengths, 0) + longer).tolist())
 
 
-def add_a_tensor_to_scores(case: Case) -> Both:
+def add_a_tensor_to_scores(case):
     where = aim(case, *EDGES)
     shape = _shape(case, where, longer=1)
     amount = case.rng.normal(size=shape)
@@ -222,7 +216,7 @@ def add_a_tensor_to_scores(case: Case) -> Both:
     return edited, edges(where, "scores", added)
 
 
-def cut_edge(case: Case) -> Both:
+def cut_edge(case):
     where = aim(case, *EDGES)
     if {"query", "key"} & set(where.said) == set() or (
         where.said["query"] is None is where.said["key"]
@@ -231,7 +225,7 @@ def cut_edge(case: Case) -> Both:
     return op.CutEdge(**where.said), edges(where, "mask", lambda old, *place: False)
 
 
-def cut_edge_for_good(case: Case) -> Both:
+def cut_edge_for_good(case):
     cut, sides = cut_edge(case)
 
     def zeroed(side):
@@ -242,7 +236,7 @@ def cut_edge_for_good(case: Case) -> Both:
     return op.CutEdge(**told, renormalise=False), sides
 
 
-def cut_tokens(case: Case) -> Both:
+def cut_tokens(case):
     if case.kind == "single":
         case = Case(case.seed, "decoder")
     said, parts = case.parts()
@@ -262,7 +256,7 @@ def cut_tokens(case: Case) -> Both:
     return op.CutTokens(**said, **names), edges(where, "mask", cut)
 
 
-def set_mask(case: Case) -> Both:
+def set_mask(case):
     where, kind = aim(case, *EDGES), str(case.rng.choice(["causal", "all", "tensor"]))
     shape = _shape(case, where)
     given = case.rng.random(shape) < 0.6
@@ -276,7 +270,7 @@ def set_mask(case: Case) -> Both:
     return op.SetMask(**where.said, mask=mask), edges(where, "mask", allowed)
 
 
-def shift_mask(case: Case) -> Both:
+def shift_mask(case):
     where, by = aim(case, *ROWS), int(case.rng.integers(-2, 3))
 
     def shifted(old, b, h, i):
@@ -286,12 +280,12 @@ def shift_mask(case: Case) -> Both:
     return op.ShiftMask(**where.said, by=by), rows(where, "mask", shifted)
 
 
-def relax_mask(case: Case) -> Both:
+def relax_mask(case):
     where = aim(case, *EDGES)
     return op.RelaxMask(**where.said), edges(where, "mask", lambda old, *place: True)
 
 
-def set_pattern(case: Case) -> Both:
+def set_pattern(case):
     where = aim(case, *EDGES)
     lengths = [case.lengths(part) for part in where.parts]
     num_queries = max(n for n, _ in lengths)
@@ -305,7 +299,7 @@ def set_pattern(case: Case) -> Both:
     return op.SetPattern(**where.said, pattern=pattern.tolist()), edges(where, "weights", put)
 
 
-def freeze_pattern(case: Case) -> Both:
+def freeze_pattern(case):
     where = aim(case, *ROWS)
     longer = int(case.rng.integers(0, 2))
     one = None if case.seed % 2 else 1
@@ -315,9 +309,8 @@ def freeze_pattern(case: Case) -> Both:
     return op.FreezePattern(**where.said, recording=recording), sides
 
 
-def _over_visible(case: Case, function: Callable[..., np.ndarray]) -> tuple[Aim, dict[str, Loop]]:
-    """For edits of weights that ask what may be looked at: the scores on the way there are
-    noted."""
+def _over_visible(case, function):
+    """For edits of weights that ask what may be looked at: scores are noted on the way."""
     where, seen = aim(case, *ROWS), {}
     sides: dict[str, Loop] = {}
     for part in where.parts:
@@ -337,7 +330,7 @@ def _over_visible(case: Case, function: Callable[..., np.ndarray]) -> tuple[Aim,
     return where, sides
 
 
-def uniform_pattern(case: Case) -> Both:
+def uniform_pattern(case):
     def uniform(row, visible, place):
         return np.array([1.0 / len(visible) if j in visible else 0.0 for j in range(len(row))])
 
@@ -345,7 +338,7 @@ def uniform_pattern(case: Case) -> Both:
     return op.UniformPattern(**where.said), sides
 
 
-def redirect_to_first(case: Case) -> Both:
+def redirect_to_first(case):
     def first(row, visible, place):
         return np.array([1.0 if j == visible[0] else 0.0 for j in range(len(row))])
 
@@ -353,7 +346,7 @@ def redirect_to_first(case: Case) -> Both:
     return op.RedirectToFirst(**where.said), sides
 
 
-def shuffle_pattern(case: Case) -> Both:
+def shuffle_pattern(case):
     seed = int(case.rng.integers(1000))
 
     def shuffled(row, visible, place):
@@ -369,9 +362,8 @@ def shuffle_pattern(case: Case) -> Both:
     return op.ShufflePattern(**where.said, seed=seed), sides
 
 
-def split_mix(state: int, *numbers: int) -> int:
-    """SplitMix64 with a number added at each step, in Python's own integers; signed, as torch has
-    it."""
+def split_mix(state, *numbers):
+    """SplitMix64 with a number added at each step, in Python's own integers."""
     most = (1 << 64) - 1
     for number in numbers:
         state = (state + number + 1) * 0x9E3779B97F4A7C15 & most
@@ -381,13 +373,13 @@ def split_mix(state: int, *numbers: int) -> int:
     return state - (1 << 64) if state >> 63 else state
 
 
-def zero_value(case: Case) -> Both:
+def zero_value(case):
     where = aim(case, "row", "head", "key")
     sides = rows(where._replace(queries=where.keys), "value", lambda old, *place: 0.0)
     return op.ZeroValue(**where.said), sides
 
 
-def _site(case: Case, *without: str) -> tuple[str, np.ndarray, dict[str, Any], np.ndarray]:
+def _site(case, *without):
     """Some site, its array, targets as said, and the same as a mask over the array."""
     arrays: dict[str, np.ndarray] = {}
     case.expected(arrays.setdefault)
@@ -417,19 +409,19 @@ def _site(case: Case, *without: str) -> tuple[str, np.ndarray, dict[str, Any], n
 OPENED = ("scores", "weights")
 
 
-def zero_site(case: Case) -> Both:
+def zero_site(case):
     site, _, said, meant = _site(case, *OPENED)
     return op.ZeroSite(**said), {site: lambda array: np.where(meant, 0.0, array)}
 
 
-def scale_site(case: Case) -> Both:
+def scale_site(case):
     site, _, said, meant = _site(case, *OPENED)
     factor = float(case.rng.normal())
     change = lambda array: np.where(meant, factor * array, array)  # noqa: E731
     return op.ScaleSite(**said, factor=factor), {site: change}
 
 
-def mean_site(case: Case) -> Both:
+def mean_site(case):
     case = Case(case.seed, "decoder") if case.kind in ("both", "encoder", "single") else case
     site, array, said, meant = _site(case, *OPENED)
     over = str(case.rng.choice(["all", "rows", "positions"]))
@@ -444,7 +436,7 @@ def mean_site(case: Case) -> Both:
     return op.MeanSite(**said, over=over), {site: meaned}
 
 
-def add_vector(case: Case) -> Both:
+def add_vector(case):
     site, array, said, meant = _site(case, *OPENED)
     shape, scale = array.shape[-1:] if case.seed % 2 else array.shape[1:], float(case.rng.normal())
     if site.endswith(("key", "value")):
@@ -454,7 +446,7 @@ def add_vector(case: Case) -> Both:
     return op.AddVector(**said, vector=torch.from_numpy(vector), scale=scale), {site: change}
 
 
-def patch(case: Case) -> Both:
+def patch(case):
     site, array, said, meant = _site(case)
     given = case.rng.normal(size=array.shape if case.seed % 2 else (1, *array.shape[1:]))
     if site.endswith("weights"):

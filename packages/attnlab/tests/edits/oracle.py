@@ -8,7 +8,6 @@ masks are boolean there, (batch, head, query, key), and a bias is kept apart fro
 from collections.abc import Callable
 
 import numpy as np
-from torch import nn
 
 from attnlab.models import Decoder, EncoderDecoder, SingleHead
 from tests import reference as ref
@@ -16,24 +15,21 @@ from tests import reference as ref
 Change = Callable[[str, np.ndarray], np.ndarray]
 
 
-def unchanged(site: str, value: np.ndarray) -> np.ndarray:
+def unchanged(site, value):
     return value
 
 
 class Oracle:
     """One of our models in NumPy."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model):
         self.model, self.config = model, model.config
         self.arrays = {
             name: each.detach().double().numpy() for name, each in model.state_dict().items()
         }
 
-    def __call__(
-        self, *inputs: np.ndarray, seen: np.ndarray | None = None, change: Change = unchanged
-    ) -> np.ndarray:
-        """The output for ids (or vectors); `seen` is what may be looked at on top of causality, or
-        is no padding."""
+    def __call__(self, *inputs, seen=None, change=unchanged):
+        """The output for ids (or vectors); `seen` is what may be looked at on top of causality."""
         self.change = change
         tokens = inputs[0]
         all_seen = np.ones((len(tokens), 1, 1, tokens.shape[1]), bool)
@@ -56,22 +52,20 @@ class Oracle:
         mean = (x * weight[..., None]).sum(1) / np.maximum(weight.sum(1, keepdims=True), 1)
         return change("logits", self._linear("head", mean))
 
-    def _causal(self, tokens: np.ndarray) -> np.ndarray:
+    def _causal(self, tokens):
         rows, length = tokens.shape
         return np.broadcast_to(ref.causal_mask(length), (rows, 1, length, length))
 
-    def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
+    def _linear(self, name, x):
         y = x @ self.arrays[f"{name}.weight"].T
         return y + self.arrays[f"{name}.bias"] if f"{name}.bias" in self.arrays else y
 
-    def _norm(self, name: str, x: np.ndarray) -> np.ndarray:
+    def _norm(self, name, x):
         if self.config.norm == "rms":
             return ref.rms_norm(x, self.arrays[f"{name}.weight"])
         return ref.layer_norm(x, self.arrays[f"{name}.weight"], self.arrays[f"{name}.bias"])
 
-    def _stack(
-        self, prefix: str, tokens: np.ndarray, allowed: np.ndarray, *memory: np.ndarray
-    ) -> np.ndarray:
+    def _stack(self, prefix, tokens, allowed, *memory):
         config = self.config
         x = self.arrays[f"{prefix}embedding.tokens.weight"][tokens]
         if config.positions == "learned":
@@ -83,26 +77,24 @@ class Oracle:
             x = self._block(f"{prefix}layers.{layer}", x, allowed, *memory)
         return self._norm(f"{prefix}final_norm", x) if config.final_norm else x
 
-    def _block(
-        self, path: str, x: np.ndarray, allowed: np.ndarray, *memory: np.ndarray
-    ) -> np.ndarray:
+    def _block(self, path, x, allowed, *memory):
         place, change = self.config.norm_place, self.change
 
-        def sub_layer(norm: str, x: np.ndarray, function: Change) -> np.ndarray:
+        def sub_layer(norm, x, function):
             name = f"{path}.norm_{norm}"
             added = x + function(path, self._norm(name, x) if place == "pre" else x)
             return self._norm(name, added) if place == "post" else added
 
-        def feed_forward(path: str, y: np.ndarray) -> np.ndarray:
+        def feed_forward(path, y):
             hidden = np.maximum(self._linear(f"{path}.feed_forward.inner", y), 0.0)
             hidden = change(f"{path}.feed_forward.hidden", hidden)
             output = self._linear(f"{path}.feed_forward.outer", hidden)
             return change(f"{path}.feed_forward.output", output)
 
-        def attend(path: str, y: np.ndarray) -> np.ndarray:
+        def attend(path, y):
             return self._heads(f"{path}.attention", y, y, allowed)
 
-        def attend_across(path: str, y: np.ndarray) -> np.ndarray:
+        def attend_across(path, y):
             return self._heads(f"{path}.cross_attention", y, *memory)
 
         x = sub_layer("attention", change(f"{path}.residual_before", x), attend)
@@ -112,9 +104,7 @@ class Oracle:
             x = change(f"{path}.residual_after_cross", x)
         return change(f"{path}.residual_after", sub_layer("feed_forward", x, feed_forward))
 
-    def _heads(
-        self, path: str, x: np.ndarray, source: np.ndarray, allowed: np.ndarray
-    ) -> np.ndarray:
+    def _heads(self, path, x, source, allowed):
         config = self.config
         num_kv = config.num_kv_heads or config.num_heads
         query = ref.split_heads(self._linear(f"{path}.query", x), config.num_heads)
@@ -128,7 +118,7 @@ class Oracle:
         heads = attended(f"{path}.", query, key, value, allowed, bias, self.change)
         return self.change(f"{path}.output", self._linear(f"{path}.output", ref.join_heads(heads)))
 
-    def _single(self, x: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    def _single(self, x, allowed):
         if "positions.weight" in self.arrays:
             rows = self.arrays["positions.weight"][: x.shape[1]]
             x = np.concatenate((x, np.broadcast_to(rows, (len(x), *rows.shape))), -1)
@@ -138,17 +128,8 @@ class Oracle:
         return self.change("output", heads[:, 0])
 
 
-def attended(
-    dot: str,
-    query: np.ndarray,
-    key: np.ndarray,
-    value: np.ndarray,
-    allowed: np.ndarray,
-    bias: np.ndarray,
-    change: Change,
-) -> np.ndarray:
-    """What each head gathers, with every site on the way shown; query heads each have their own key
-    and value."""
+def attended(dot, query, key, value, allowed, bias, change):
+    """What each head gathers, with every site on the way shown."""
     num_heads = query.shape[1]
     own = np.arange(num_heads) // (num_heads // key.shape[1])
     query = change(f"{dot}query", query)

@@ -1,5 +1,4 @@
-"""The certificate: exactly 0 where nothing changes, true in what it tells, and no trouble to the
-model."""
+"""The certificate: 0 where nothing changes, true, and no trouble to the model."""
 
 import copy
 import json

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from parts.planting import planted
-from torch import Tensor
 
 import attnlab
 from attnlab import edits as op
@@ -32,13 +31,13 @@ CHANNELS: list[tuple[Any, list[int]]] = [
 class ByHand(Hook):
     """Changes some channels of one site, row by row and position by position."""
 
-    def __init__(self, site: str, where: list[tuple[int, int, int]], change: Any) -> None:
+    def __init__(self, site, where, change):
         self.site, self.where, self.change = site, where, change
 
-    def wants(self, site: str) -> bool:
+    def wants(self, site):
         return site == self.site
 
-    def visit(self, site: str, value: Tensor) -> Tensor:
+    def visit(self, site, value):
         new = value.detach().numpy().copy()
         for place in self.where:
             new[place] = self.change(value, *place)
@@ -46,7 +45,7 @@ class ByHand(Hook):
 
 
 @pytest.fixture
-def model() -> Decoder:
+def model():
     made = make("decoder", 0)
     assert isinstance(made, Decoder)
     return made.eval()
@@ -54,9 +53,7 @@ def model() -> Decoder:
 
 @pytest.mark.parametrize(("channel", "numbers"), CHANNELS)
 @pytest.mark.parametrize("kind", ["zero", "scale", "add", "mean", "patch"])
-def test_only_these_channels_change(
-    model: Decoder, channel: Any, numbers: list[int], kind: str
-) -> None:
+def test_only_these_channels_change(model, channel, numbers, kind):
     vector = torch.linspace(1.0, 2.0, 7, dtype=torch.float64)
     recording = attnlab.record(model, TOKENS.flip(1), HIDDEN)
     other = recording[HIDDEN]
@@ -87,7 +84,7 @@ def test_only_these_channels_change(
     assert certificate.edits[0].changed <= len(numbers)
 
 
-def test_a_channel_of_a_head_and_of_the_logits(model: Decoder) -> None:
+def test_a_channel_of_a_head_and_of_the_logits(model):
     for site, values in (("layers.0.attention.heads", 2 * 4), ("logits", 2 * 4)):
         edit = op.ScaleSite(
             site=site, channel=1, factor=2.0, **{"head": 2} if "heads" in site else {}
@@ -98,7 +95,7 @@ def test_a_channel_of_a_head_and_of_the_logits(model: Decoder) -> None:
         assert certificate.edits[0].changed == certificate.edits[0].values == values
 
 
-def test_a_channel_is_said_in_json_and_on_the_command_line() -> None:
+def test_a_channel_is_said_in_json_and_on_the_command_line():
     edit = op.ZeroSite(site="layers.3.feed_forward.hidden", channel=17)
     assert repr(edit) == "ZeroSite(site='layers.3.feed_forward.hidden', channel=17)"
     assert op.edits_from_json(op.edits_to_json([edit])) == [edit]
@@ -108,7 +105,7 @@ def test_a_channel_is_said_in_json_and_on_the_command_line() -> None:
     assert op.ZeroSite(site="hidden") != op.ZeroSite(site="hidden", channel=0)
 
 
-def test_channels_that_are_not_there(model: Decoder) -> None:
+def test_channels_that_are_not_there(model):
     cases: list[tuple[op.Edit, str]] = [
         (op.ZeroSite(site=HIDDEN, channel=7), r"channel=7 is out of range: .* has 7 channels"),
         (
@@ -131,7 +128,7 @@ def test_channels_that_are_not_there(model: Decoder) -> None:
         ("attnlab.edits.editor", "chosen & channels", "chosen | channels"),
     ],
 )
-def test_planted_faults_are_seen(model: Decoder, module: str, snippet: str, fault: str) -> None:
+def test_planted_faults_are_seen(model, module, snippet, fault):
     """The first channel alone, the neighbor, the whole axis of positions."""
     with planted(module, snippet, fault), pytest.raises(AssertionError):
         test_only_these_channels_change(model, [3, 5], [3, 5], "scale")

@@ -1,5 +1,4 @@
-"""An edit lands, or says why it did not: before anything runs where that can be known, else at the
-end."""
+"""An edit lands, or says why it did not: before anything runs where that can be known."""
 
 import pytest
 import torch

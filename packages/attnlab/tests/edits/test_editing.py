@@ -1,5 +1,4 @@
-"""Edits at work: they change what they mean and nothing else, leave nothing behind, and go together
-with all else."""
+"""Edits change what they mean and nothing else, and leave nothing behind."""
 
 import copy
 import json
@@ -286,8 +285,7 @@ def test_the_doors_of_a_part_by_itself_can_be_edited():
 @pytest.mark.parametrize("over", ["positions", "all"])
 @pytest.mark.parametrize("form", ["padding", "with causality", "target"])
 def test_means_leave_out_the_padding_that_a_mask_tells_of(form, over):
-    """A padded row's mean was once taken over its padding too; alone and unpadded it must say the
-    same."""
+    """A padded row's mean was once taken over its padding too."""
     kind = "both" if form == "target" else "decoder"
     model, ids, lengths = make(kind, 0), tokens(), [2, 6, 4]
     mask = padding_mask(lengths, 6)

@@ -1,5 +1,4 @@
-"""Each edit's result is that of the same change written out in NumPy float64, in random models,
-inputs and places."""
+"""Each edit's result is that of the same change written out in NumPy float64, in random models."""
 
 import functools
 
@@ -15,11 +14,11 @@ BOUND = 1e-12
 FEW, MANY = 16, 200
 
 
-def changed_by(sides, site: str, array: np.ndarray) -> np.ndarray:
+def changed_by(sides, site, array):
     return sides[site](array) if site in sides else array
 
 
-def check(kind: str, start: int, stop: int) -> int:
+def check(kind, start, stop):
     """Return in how many of these cases something changed."""
     changed = 0
     for seed in range(start, stop):

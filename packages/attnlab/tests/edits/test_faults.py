@@ -1,9 +1,4 @@
-"""The tests and the certificate, tested: faults planted in the machinery, each noticed by what is
-named for it.
-
-Noticed means a failed claim, or an edit that says it has not landed or is not to be trusted; any
-other crash would be luck, and comes out as an error here.
-"""
+"""The tests and the certificate, tested: faults planted in the machinery."""
 
 from functools import partial
 
@@ -13,7 +8,6 @@ import attnlab.edits as op
 from attnlab.edits import edit
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 from tests.parts.planting import (
-    Fault,
     assert_all_stand_in_the_code,
     each_fault,
     faults_in,
@@ -38,7 +32,7 @@ from .test_edits_in_numpy import FEW, check
 NOTICED = (AssertionError, pytest.fail.Exception, WrongUsage, CouldNotRun)
 
 
-def certified(*edits: op.Edit) -> None:
+def certified(*edits):
     """The certificate alone: no result is looked at; two heads share keys."""
     model = make("decoder", 1)
     with edit(model, *edits) as certificate:
@@ -49,12 +43,12 @@ def certified(*edits: op.Edit) -> None:
     assert set(certificate.calls.values()) == {2}
 
 
-def generates_alike(edited: op.Edit) -> None:
+def generates_alike(edited):
     for kind in ("decoder", "both"):
         test_generation.test_the_same_edits_generate_the_same_with_a_cache_and_without(kind, edited)
 
 
-def nested_edits() -> None:
+def nested_edits():
     for edits in (test_nested_edits.DIFFERENT_LAYERS, test_nested_edits.SAME_SITE):
         test_nested_edits.test_each_of_three_edits_inside_one_another_is_told_its_own_change(
             "decoder", edits
@@ -145,32 +139,15 @@ the head beside it | edits.editor | one head
 all positions instead of some | edits.editor | a head and scores
 - changed = torch.where(chosen, changed, here)
 + pass
-a site silently skipped | edits.editor | a head and scores
-- return site in self.at or
-+ return site in list(self.at)[1:] or
-an edit silently skipped | edits.editor | one head
-- for coverage in self.at[site]:
-+ for coverage in self.at[site][1:]:
 nothing after the first pass | sites | one head
 - part._installed = standing
 + part._installed = ()
 another softmax where it is open | parts.heads | a head and scores
 - attention_weights(scores, guard=guard)
 + attention_weights(scores * 1.0000001)
-the mask forgotten where it is open | parts.heads | a head and scores
-- attention_scores(query, key, mask, scale=scale, guard=guard)
-+ attention_scores(query, key, scale=scale)
-the wrong row | edits.editor | a head and scores
-- index = _index(*rows_and_heads)
--         rows, heads = rows_and_heads
-+ rows, heads = rows_and_heads
-+         index = _index(rows and [0 for _ in rows], heads)
 a cut opens all other edges | edits.editor | an edge
 - return value.expand(rows, heads, query[-2], key[-2])
 + return torch.ones_like(value.expand(rows, heads, query[-2], key[-2]))
-a little is added everywhere | edits.editor | one head
-- new, edited = value.clone(), []
-+ new, edited = value + 1e-3, []
 shared values laid out as tiles | edits.editor | a value
 - value = share_heads(value, self._num_heads[part])
 + value = value.repeat(1, self._num_heads[part] // value.shape[1], 1, 1)
@@ -325,9 +302,6 @@ earlier edits are set aside too | edits.checks | nested edits
 a checkpointed block is edited while it runs | edits.editor | checkpointed blocks
 - in_backward() or _is_checkpointed()
 + in_backward()
-checkpointing goes by another name | edits.editor | checkpointed blocks
-- .get("__name__") == "torch.utils.checkpoint"
-+ .get("__name__") == "torch"
 a checkpointed block is edited on the way back | edits.editor | checkpointed passes before
 - in_backward() or _is_checkpointed()
 + False
@@ -342,16 +316,16 @@ the first pass alone is compared | edits.checks | every pass
 
 
 @pytest.mark.parametrize("name", ["one head", "a head and scores", "an edge", "a value"])
-def test_a_certificate_without_a_fault_holds(name: str) -> None:
+def test_a_certificate_without_a_fault_holds(name):
     CHECKS[name]()
 
 
-def test_every_fault_has_its_place_in_the_code() -> None:
+def test_every_fault_has_its_place_in_the_code():
     assert_all_stand_in_the_code(faults_in(FAULTS))
 
 
 @each_fault(FAULTS)
-def test_a_planted_fault_is_noticed(fault: Fault) -> None:
+def test_a_planted_fault_is_noticed(fault):
     with planted(fault.module, fault.old, fault.new), pytest.raises(NOTICED) as caught:
         run_test(CHECKS[fault.check])
     if isinstance(caught.value, AttnlabError):

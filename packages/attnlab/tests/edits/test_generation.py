@@ -1,5 +1,4 @@
-"""Edits while text is generated: the same with a key/value cache and without, by step, by place, by
-name."""
+"""Edits while text is generated: the same with a key/value cache and without, by step, by place."""
 
 import pytest
 import torch

@@ -1,5 +1,4 @@
-"""Machinery that lies, models that copies and threads come from, texts that keys are not of: none
-gets through."""
+"""Machinery that lies, models that copies and threads come from, texts that keys are not of."""
 
 import copy
 import threading
@@ -22,8 +21,7 @@ HEAD = op.ZeroHead(layer=0, head=1)
 
 
 class Looker(SitedModule):
-    """A person's own model: queries of what it reads, keys of something else, under a name of its
-    own."""
+    """A model whose queries are of what it reads and whose keys are of something else."""
 
     sites = ("embedding",)
 

@@ -1,10 +1,8 @@
-"""Edits inside edits: each certificate speaks of its own change alone, compared with runs in which
-exactly the edits that began before are there, with and without the one that is asked about."""
+"""Edits inside edits: each certificate speaks of its own change alone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +10,7 @@ from torch import Tensor, nn
 
 import attnlab
 import attnlab.edits as op
-from attnlab.edits import Edit, edit
+from attnlab.edits import edit
 from attnlab.models import generate
 from attnlab.sites import installed
 from tests.look.recording.zoo import Change
@@ -32,14 +30,14 @@ TEXT = torch.tensor([[1, 3, 5, 7, 3, 2], [3, 4, 6, 8, 0, 3]])
 NAMES = [f"t{number}" for number in range(11)]
 
 
-def read(model: nn.Module) -> Tensor:
+def read(model):
     return model(TEXT)
 
 
 Pass = Callable[[nn.Module], Tensor]
 
 
-def within(model: nn.Module, edits: Sequence[Edit], run: Pass = read) -> Tensor:
+def within(model, edits, run=read):
     """What comes out under some edits, one inside another, and no certificate."""
     with torch.no_grad(), ExitStack() as stack:
         for each in edits:
@@ -47,13 +45,11 @@ def within(model: nn.Module, edits: Sequence[Edit], run: Pass = read) -> Tensor:
         return run(model).detach()
 
 
-def distance(one: Tensor, other: Tensor) -> float:
+def distance(one, other):
     return float((one - other).abs().max())
 
 
-def certificates(
-    model: nn.Module, edits: Sequence[Edit], run: Pass = read
-) -> tuple[Tensor, list[Any]]:
+def certificates(model, edits, run=read):
     with ExitStack() as stack:
         found = [stack.enter_context(edit(model, each, vocabulary=NAMES)) for each in edits]
         output = run(model).detach()
@@ -61,9 +57,7 @@ def certificates(
     return output, found
 
 
-def check_each(
-    model: nn.Module, edits: Sequence[Edit], run: Pass = read, *, is_foreign: bool = False
-) -> list[Any]:
+def check_each(model, edits, run=read, *, is_foreign=False):
     """Each of some edits inside one another is told its own change."""
     output, found = certificates(model, edits, run)
     steps = [within(model, edits[:count], run) for count in range(len(edits) + 1)]
@@ -252,7 +246,7 @@ def test_a_pretrained_model_that_generates_tells_nested_edits_their_own_change()
     ):
         text = family.foreign.generate(input_ids=ids, **told)[:, :-1]
 
-    def passes(*edits: Edit) -> Tensor:
+    def passes(*edits):
         found = []
         with torch.no_grad(), ExitStack() as stack:
             for each in edits:

@@ -17,7 +17,7 @@ EDIT = op.ZeroHead(site="layers.1", head=1)
 class Checkpointed(nn.Module):
     """Two attentions; `reentrant` is the kind of checkpointing, None for none."""
 
-    def __init__(self, reentrant: bool | None) -> None:
+    def __init__(self, reentrant):
         super().__init__()
         with torch.random.fork_rng():
             torch.manual_seed(0)
@@ -26,13 +26,11 @@ class Checkpointed(nn.Module):
             self.after = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
         self.reentrant = reentrant
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens):
         x = self.embedding(tokens)
         for layer, after in zip(self.layers, self.after, strict=True):
 
-            def block(
-                x: torch.Tensor, layer: nn.Module = layer, after: nn.Module = after
-            ) -> torch.Tensor:
+            def block(x, layer=layer, after=after):
                 return x + after(torch.tanh(layer(x).output))
 
             if self.reentrant is None:
@@ -45,7 +43,7 @@ class Checkpointed(nn.Module):
 REFUSED = r"layers\.1\S* is edited under activation checkpointing, .* Turn checkpointing off"
 
 
-def gradients(model: nn.Module, *, inside: bool) -> list[torch.Tensor]:
+def gradients(model, *, inside):
     model.zero_grad()
     with attnlab.edit(model, EDIT):
         loss = model(TOKENS).square().sum()
@@ -58,14 +56,14 @@ def gradients(model: nn.Module, *, inside: bool) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("certify", [True, False])
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_a_checkpointed_block_is_not_edited(reentrant: bool, certify: bool) -> None:
+def test_a_checkpointed_block_is_not_edited(reentrant, certify):
     model = Checkpointed(reentrant)
     with pytest.raises(CouldNotRun, match=REFUSED), attnlab.edit(model, EDIT, certify=certify):
         model(TOKENS)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_going_back_inside_from_a_pass_before_the_edit_is_refused(reentrant: bool) -> None:
+def test_going_back_inside_from_a_pass_before_the_edit_is_refused(reentrant):
     model = Checkpointed(reentrant)
     loss = model(TOKENS).square().sum()
     with pytest.raises(CouldNotRun, match=REFUSED), attnlab.edit(model, EDIT, certify=False):
@@ -73,14 +71,14 @@ def test_going_back_inside_from_a_pass_before_the_edit_is_refused(reentrant: boo
     assert all(each.grad is None for each in model.layers[0].parameters())
 
 
-def test_one_may_go_back_inside_the_edit_or_later() -> None:
+def test_one_may_go_back_inside_the_edit_or_later():
     model = Checkpointed(None)
     expected = gradients(model, inside=True)
     later = gradients(model, inside=False)
     assert all(torch.equal(*both) for both in zip(later, expected, strict=True))
 
 
-def test_a_block_that_is_not_edited_may_be_checkpointed() -> None:
+def test_a_block_that_is_not_edited_may_be_checkpointed():
     model = Checkpointed(None)
     expected = gradients(model, inside=True)
     first, model.layers[0].forward = model.layers[0].forward, None
@@ -89,7 +87,7 @@ def test_a_block_that_is_not_edited_may_be_checkpointed() -> None:
     assert all(torch.equal(*both) for both in zip(found, expected, strict=True))
 
 
-def test_a_model_checkpointed_as_a_whole_is_not_edited() -> None:
+def test_a_model_checkpointed_as_a_whole_is_not_edited():
     model = Checkpointed(None)
     for reentrant in (False, True):
         seed = torch.zeros(1, requires_grad=True)
@@ -97,7 +95,7 @@ def test_a_model_checkpointed_as_a_whole_is_not_edited() -> None:
             checkpoint(lambda seed: model(TOKENS) + seed, seed, use_reentrant=reentrant)
 
 
-def test_nothing_is_kept_for_gradients_by_the_passes_that_are_only_compared() -> None:
+def test_nothing_is_kept_for_gradients_by_the_passes_that_are_only_compared():
     model, counts = Checkpointed(None), []
     for certify in (True, False):
         alive = []

@@ -1,29 +1,20 @@
-"""Models and trainings beside their formulas.
-
-Outputs, in one pass and token by token, are compared with NumPy; the first steps of a training are
-taken again by hand. With a norm left out, other positions or a constant learning rate models still
-learn, so accuracy does not show such a fault; these checks do.
-"""
+"""Models and trainings beside their formulas, for faults with which a model still learns."""
 
 import copy
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import truediv
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attnlab import seeds
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import Predictor, generate
-from attnlab.parts.numpy_transformer import Floats, softmax
-from attnlab.train.config import TrainConfig
-from attnlab.train.layouts.layout import Loss
-from attnlab.train.members import Member, Trained
+from attnlab.parts.numpy_transformer import softmax
 from tests.models.formulas import decoder_logits, encoder_decoder_logits, encoder_output
 
 _ROWS, _LENGTH = 4, 8  # inputs of a check, and tokens of each at most
@@ -51,13 +42,13 @@ class TrainingCheck:
     kept: float
 
     @property
-    def holds(self) -> bool:
+    def holds(self):
         """Is the training as it was configured?"""
         is_same = self.rate <= _SAME and self.kept <= _SAME
         return is_same and self.first_steps <= _TIMES_ROUNDING
 
 
-def check_training(start: nn.Module, member: Member, loss: Loss, trained: Trained) -> TrainingCheck:
+def check_training(start, member, loss, trained):
     """Compare a member's training with the same by hand, from the initial model."""
     lines = [line for line in trained.metrics if "learning_rate" in line]
     rate = 0.0
@@ -83,9 +74,8 @@ def check_training(start: nn.Module, member: Member, loss: Loss, trained: Traine
     return TrainingCheck(rate, first_steps, kept)
 
 
-def nudged(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Return a copy whose every weight is the next float above or below: all above with seed 0,
-    drawn with any other."""
+def nudged(model, seed=0):
+    """Return a copy whose every weight is the next float above or below: all above with seed 0."""
     twin = copy.deepcopy(model)
     with torch.no_grad():
         for number, parameter in enumerate(twin.parameters()):
@@ -97,7 +87,7 @@ def nudged(model: nn.Module, seed: int = 0) -> nn.Module:
     return twin
 
 
-def rate_by_hand(config: TrainConfig, step: int) -> float:
+def rate_by_hand(config, step):
     """Return the learning rate of a step, counted from 1: a straight warm-up, then half a cosine.
 
     >>> rate_by_hand(TrainConfig(steps=9, warmup_steps=2, learning_rate=4.0, final_share=0.1), 1)
@@ -110,7 +100,7 @@ def rate_by_hand(config: TrainConfig, step: int) -> float:
     return config.learning_rate * (config.final_share + (1 - config.final_share) * height)
 
 
-def _first_steps(start: nn.Module, member: Member, loss: Loss, steps: int) -> tuple[float, float]:
+def _first_steps(start, member, loss, steps):
     """Take the first steps by hand; return their mean loss and the last gradient's norm."""
     config, batches, model = member.config, member.draw(0, steps), copy.deepcopy(start)
     parameters = list(model.train().parameters())
@@ -134,15 +124,7 @@ def _first_steps(start: nn.Module, member: Member, loss: Loss, steps: int) -> tu
     return math.fsum(losses) / steps, norm
 
 
-def _step(
-    weight: Tensor,
-    gradient: Tensor,
-    first: Tensor,
-    second: Tensor,
-    step: int,
-    rate: float,
-    config: TrainConfig,
-) -> None:
+def _step(weight, gradient, first, second, step, rate, config):
     """Move one parameter: plain descent, or AdamW (Loshchilov & Hutter 2019, algorithm 2)."""
     if config.optimiser == "sgd":
         weight -= rate * gradient
@@ -153,29 +135,26 @@ def _step(
     weight -= rate * (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
 
 
-def largest(
-    measure: Callable[[nn.Module, int], tuple[float, float]], models: Sequence[nn.Module], seed: int
-) -> list[float]:
+def largest(measure, models, seed):
     """Return the largest of each figure of the models."""
     columns = zip(*(measure(model, seed) for model in models), strict=True)
     return list(map(max, columns))
 
 
-def formula_differences(model: AnyTransformer, seed: int) -> tuple[float, float]:
-    """Return the largest difference from the formulas in float32 and in float64, relative to the
-    largest number."""
+def formula_differences(model, seed):
+    """Return the largest relative difference from the formulas in float32 and float64."""
     inputs = _Inputs.drawn(model, seed)
     wanted = _by_formula(model, inputs, inputs.tokens)
     single, double = _outputs(model, inputs), _outputs(copy.deepcopy(model).double(), inputs)
     return _apart_from(wanted, single), _apart_from(wanted, double)
 
 
-def _apart_from(wanted: Floats, output: Floats) -> float:
+def _apart_from(wanted, output):
     apart = float(np.abs(output - wanted).max()) / max(1.0, float(np.abs(wanted).max()))
     return _or_infinity(apart)
 
 
-def _or_infinity(value: float) -> float:
+def _or_infinity(value):
     return value if math.isfinite(value) else math.inf
 
 
@@ -188,7 +167,7 @@ class _Inputs:
     real: Tensor
 
     @classmethod
-    def drawn(cls, model: AnyTransformer, seed: int) -> "_Inputs":
+    def drawn(cls, model, seed):
         generator, length = seeds.generator(seed, "checks"), min(model.config.max_length, _LENGTH)
         tokens, source = torch.randint(
             model.config.vocab_size, (2, _ROWS, length), generator=generator
@@ -197,7 +176,7 @@ class _Inputs:
         return cls(tokens, source, torch.arange(length) < num_real.unsqueeze(-1))
 
 
-def _by_formula(model: AnyTransformer, inputs: _Inputs, tokens: Tensor) -> Floats:
+def _by_formula(model, inputs, tokens):
     if isinstance(model, Decoder):
         return decoder_logits(model, tokens)
     if isinstance(model, Encoder):
@@ -206,7 +185,7 @@ def _by_formula(model: AnyTransformer, inputs: _Inputs, tokens: Tensor) -> Float
 
 
 @torch.no_grad()
-def _outputs(model: AnyTransformer, inputs: _Inputs) -> Floats:
+def _outputs(model, inputs):
     if isinstance(model, Decoder):
         output = model(inputs.tokens)
     elif isinstance(model, Encoder):
@@ -217,11 +196,8 @@ def _outputs(model: AnyTransformer, inputs: _Inputs) -> Floats:
 
 
 @torch.no_grad()
-def generated_by_hand(model: Decoder | EncoderDecoder, seed: int) -> tuple[float, int]:
-    """Return the largest difference of a probability, and how often the forbidden token came.
-
-    A choice that is not the likeliest token counts as a difference of their probabilities.
-    """
+def generated_by_hand(model, seed):
+    """Return the largest difference of a probability, and how often the forbidden token came."""
     inputs = _Inputs.drawn(model, seed)
     length = inputs.tokens.shape[1]
     start = (length + 1) // 2
@@ -241,6 +217,6 @@ def generated_by_hand(model: Decoder | EncoderDecoder, seed: int) -> tuple[float
     return float(max(apart.max(), less.max())), int((chosen == forbidden).sum())
 
 
-def _apart(one: float, other: float) -> float:
+def _apart(one, other):
     """Return the relative difference; infinity if a number is not finite."""
     return _or_infinity(abs(one - other) / max(abs(one), abs(other), 1e-12))

@@ -1,12 +1,10 @@
 """A blank page for what a notebook shows."""
 
-from typing import Any
-
 import pytest
 
 
 @pytest.fixture(scope="session")
-def free_blank_pages() -> list[Any]:
+def free_blank_pages():
     """Keep pages that no test uses: a new one takes a second."""
     return []
 

@@ -1,9 +1,7 @@
-"""A live page without any notebook: the widget's module runs in a blank page, and the kernel's side
-of it is a plain object in the place of anywidget's."""
+"""A live page without any notebook: the widget's module runs in a blank page."""
 
 import base64
 import json
-from typing import Any
 
 from attnlab.draw.bundle import bundle
 
@@ -46,13 +44,13 @@ MODEL = """([code, given, isRendered]) => {
 class PlainWidget:
     """What anywidget's widget is to `EditableView`: attributes that are observed."""
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **given):
         vars(self).update({"page": "", "edits": [], "hears": (None, []), **given})
 
-    def observe(self, hear: Any, names: list[str]) -> None:
+    def observe(self, hear, names):
         vars(self)["hears"] = (hear, names)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name, value):
         vars(self)[name] = value
         hear, names = self.hears
         if name in names:
@@ -62,7 +60,7 @@ class PlainWidget:
 class LivePage:
     """A shown thing in a browser, with its kernel, which answers when it is told to."""
 
-    def __init__(self, page: Any, shown: Any, *, is_rendered: bool = False) -> None:
+    def __init__(self, page, shown, *, is_rendered=False):
         self.page, self.shown, self.number = page, shown, 0
         page.set_content("" if is_rendered else shown._repr_html_())
         if is_rendered:
@@ -71,7 +69,7 @@ class LivePage:
         page.evaluate(MODEL, [CODE, _text(state), is_rendered])
         self.frame = page.frame_locator("iframe")
 
-    def heard(self) -> Any:
+    def heard(self):
         """Wait for one more change in the page, take it over, and return what it was."""
         self.number += 1
         self.page.wait_for_function("number => window.saved.length >= number", arg=self.number)
@@ -79,16 +77,16 @@ class LivePage:
         setattr(self.shown.widget, key, value)
         return value
 
-    def answer(self) -> None:
+    def answer(self):
         """Let the kernel's result come to the page."""
         self.put("result")
 
-    def put(self, *keys: str) -> None:
+    def put(self, *keys):
         for key in keys:
             text = _text(getattr(self.shown.widget, key))
             self.page.evaluate("([key, text]) => window.put(key, text)", [key, text])
 
-    def ask(self, text: str) -> None:
+    def ask(self, text):
         """Type an input, and let it be answered."""
         field = self.frame.get_by_label("Input", exact=True)
         field.fill(text)
@@ -97,5 +95,5 @@ class LivePage:
         self.answer()
 
 
-def _text(value: Any) -> str:
+def _text(value):
     return json.dumps(value, default=lambda each: {"bytes": base64.b64encode(each).decode()})

@@ -1,5 +1,4 @@
-"""A Ray cluster on this machine, for tests: its own ports, folder and token, and
-nothing left behind."""
+"""A Ray cluster on this machine with its own ports, folder and token."""
 
 import os
 import secrets
@@ -19,7 +18,7 @@ RAY = str(Path(sys.executable).with_name("ray"))
 class Cluster:
     """Nodes of one processor each, which ask for a token."""
 
-    def __init__(self, nodes: int = 2) -> None:
+    def __init__(self, nodes=2):
         self.nodes = nodes
         self.folder = Path(
             tempfile.mkdtemp(prefix="attnlab-ray-", dir="/tmp")
@@ -29,11 +28,11 @@ class Cluster:
         self._nodes: list[subprocess.Popen[bytes]] = []
 
     @property
-    def environment(self) -> dict[str, str]:
+    def environment(self):
         """What a client has to set."""
         return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
 
-    def __enter__(self) -> "Cluster":
+    def __enter__(self):
         try:
             port = self.address.split(":")[1]
             self._start(
@@ -47,14 +46,13 @@ class Cluster:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.lose(*range(len(self._nodes)))
         wait_until(lambda: not self._kill(self.processes()), 20)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def processes(self) -> list[int]:
-        """Return every process of this cluster: it names the cluster's folder or port, or carries
-        its token."""
+    def processes(self):
+        """Return every process of this cluster: it names the cluster's folder or port."""
         marks = (str(self.folder).encode(), self.token.encode())
         return [
             number
@@ -62,24 +60,24 @@ class Cluster:
             if any(m in _read(number, "cmdline", "environ") for m in marks)
         ]
 
-    def workers(self, node: int) -> list[int]:
+    def workers(self, node):
         """Return the processes that compute units on a node: 0 is the head, 1 the other."""
         inside = _below(self._nodes[node].pid)
         return [number for number in inside if _read(number, "cmdline").startswith(b"ray::compute")]
 
-    def lose(self, *nodes: int) -> None:
+    def lose(self, *nodes):
         """Kill nodes and all they run, as a power cut does."""
         for node in nodes:
             self._kill([*_below(self._nodes[node].pid), self._nodes[node].pid])
             self._nodes[node].wait()
 
-    def _kill(self, numbers: list[int]) -> list[int]:
+    def _kill(self, numbers):
         for number in numbers:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         return numbers
 
-    def _start(self, *arguments: str) -> None:
+    def _start(self, *arguments):
         with (self.folder / f"node-{len(self._nodes)}.log").open("wb") as log:
             node = subprocess.Popen(
                 [RAY, "start", *arguments, "--num-cpus=1", "--block", "--disable-usage-stats"],
@@ -92,8 +90,8 @@ class Cluster:
         port = int(self.address.split(":")[1])
         wait_until(lambda: node.poll() is not None or is_open(port))
 
-    def _wait_for_nodes(self, expected: int) -> None:
-        def is_there() -> bool:
+    def _wait_for_nodes(self, expected):
+        def is_there():
             raylets = [n for n in self.processes() if b"raylet/raylet" in _read(n, "cmdline")]
             return len(raylets) >= expected or any(node.poll() is not None for node in self._nodes)
 
@@ -103,25 +101,25 @@ class Cluster:
         time.sleep(2)  # a raylet tells the head of itself a moment after it began
 
 
-def free_port() -> int:
+def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def is_open(port: int) -> bool:
+def is_open(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def wait_until(is_so, seconds: float = 60.0) -> None:
+def wait_until(is_so, seconds=60.0):
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end, f"it did not happen within {seconds:.0f} seconds"
         time.sleep(0.1)
 
 
-def _numbers() -> list[int]:
+def _numbers():
     return [
         int(each.name)
         for each in Path("/proc").iterdir()
@@ -129,7 +127,7 @@ def _numbers() -> list[int]:
     ]
 
 
-def _read(number: int, *files: str) -> bytes:
+def _read(number, *files):
     found = b""
     for name in files:
         with suppress(OSError):
@@ -137,7 +135,7 @@ def _read(number: int, *files: str) -> bytes:
     return found
 
 
-def _below(number: int) -> list[int]:
+def _below(number):
     """Return the processes that a process started, and those that they did."""
     parents = {}
     for each in _numbers():

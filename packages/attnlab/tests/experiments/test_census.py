@@ -1,5 +1,4 @@
-"""The census with effects: a head that matters is found and one that does nothing is not; shares on
-workers and in jobs give the same table."""
+"""The census with effects: a head that matters is found and one that does nothing is not."""
 
 import pytest
 import torch

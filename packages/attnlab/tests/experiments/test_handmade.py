@@ -30,8 +30,7 @@ CLAIMS = [
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
-    """One real run, and the cohorts it trained, so that the planted faults below need not train
-    again."""
+    """One real run, and the cohorts it trained."""
     cohorts = {}
     whole = workshop.train_cohort
 

@@ -56,10 +56,7 @@ def learned(tmp_path_factory, trainings):
 
 @pytest.fixture
 def train_again(learned, trainings, monkeypatch):
-    """Take the trained models of the whole run, but for the trainings that are named.
-
-    For faults in what is measured of a model, which need no training of their own.
-    """
+    """Take the trained models of the whole run, but for the trainings that are named."""
     train = Run.train
 
     def choose(*names):

@@ -1,5 +1,4 @@
-"""A sweep on a real Ray cluster of two nodes, which ask for a token; workers, a node and the head
-are lost."""
+"""A sweep on a real Ray cluster of two nodes, which ask for a token."""
 
 import os
 import signal

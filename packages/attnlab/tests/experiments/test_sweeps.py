@@ -1,5 +1,4 @@
-"""Sweeps: the grid that was asked for, the same numbers whoever computes them, and nothing finished
-lost."""
+"""Sweeps: the grid that was asked for, the same numbers whoever computes them."""
 
 import csv
 import io
@@ -271,8 +270,7 @@ def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(
 
 
 def test_a_sweep_remembers_where_each_population_was_computed(monkeypatch, tmp_path):
-    """Those that came from elsewhere are drawn from and computed again, whoever goes on with the
-    rest."""
+    """Some that came from elsewhere are computed again, whoever goes on."""
     asked = begun_by(Changing(), monkeypatch, workers=2, out=tmp_path / "s")
     found = resume(tmp_path / "s")
     assert claims(found) == {"all_there": True, "same_here": True}

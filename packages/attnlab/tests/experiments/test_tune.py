@@ -1,5 +1,4 @@
-"""Searches: the best of what was tried, the same trials whoever makes them and however often they
-were stopped."""
+"""Searches: the best of what was tried, however often they were stopped."""
 
 import json
 import sys
@@ -234,8 +233,7 @@ def test_without_optuna_it_is_said_what_to_install_and_nothing_is_made(tmp_path,
 
 
 def content_of(plan, trials):
-    """The report of trials, each as its fields, how many of 4 seeds solved it, and the loss; or a
-    refusal."""
+    """The report of trials, each as its fields, how many of 4 seeds solved it, and the loss."""
     cells, members = [], []
     for number, (fields, solved, loss) in enumerate(trials):
         cell = make_cell(plan.config_class, plan.fixed, fields)

@@ -1,5 +1,4 @@
-"""Lenses on foreign models: the last stage is the model's own answer, and the parts add up to its
-logits."""
+"""Lenses on foreign models: the last stage is the model's own answer."""
 
 from dataclasses import replace
 

@@ -184,8 +184,7 @@ def test_dropout_and_a_position_of_an_encoder_are_refused(lens):
 @pytest.mark.parametrize("site", ["layers.0.attention.output", "layers.1.residual_after", "logits"])
 @pytest.mark.parametrize("lens", [head_lens, direct_logits])
 def test_what_does_not_sum_to_the_logits_is_refused(site, lens):
-    """An edit of a head is taken apart with it; one of what the parts have become together is
-    not."""
+    """An edit of a head is taken apart with it; one of the stream is not."""
     each = given(4, "decoder", num_layers=2)
     with installed(each.model, silenced("layers.0.attention.heads", 1)):
         assert direct_logits(*each.whole).error < 1e-12 * float(run(each).abs().max())
@@ -211,8 +210,7 @@ def test_a_norm_is_held_as_it_is_where_the_sum_has_no_mean(norm, width):
 
 
 def test_values_are_kept_where_the_model_is(monkeypatch):
-    """On another device than the processor, what is recorded stays beside what it is multiplied
-    with."""
+    """What is recorded stays on the device of what it is multiplied with."""
     each = given(4, "decoder")
     asked = []
     real = readout.record

@@ -1,5 +1,4 @@
-"""Questions: every kind of model is asked alike, and a question that is gone on with has the same
-answer."""
+"""Questions: every kind of model is asked alike."""
 
 from dataclasses import replace
 

@@ -1,5 +1,4 @@
-"""Texts in the place of ids: inputs that a pretrained model reads with its own tokenizer, and the
-answer that is meant, a text, an id, or one for each input."""
+"""Texts in the place of ids: inputs that a pretrained model reads with its own tokenizer."""
 
 import pytest
 import torch

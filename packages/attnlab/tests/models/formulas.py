@@ -8,30 +8,21 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from attnlab.models.config import PositionKind
-from attnlab.models.decoder import Decoder
-from attnlab.models.encoder import Encoder
-from attnlab.models.encoder_decoder import EncoderDecoder
-from attnlab.parts.numpy_transformer import Floats, softmax
+from attnlab.parts.numpy_transformer import softmax
 
 Booleans = NDArray[np.bool_]
 
 
-def decoder_logits(model: Decoder, tokens: Tensor) -> Floats:
+def decoder_logits(model, tokens):
     """Return the next-token logits: ids (batch, length) -> (batch, length, vocabulary)."""
     formula = _Formula(model)
     stream = formula.stack("", tokens, _causal(tokens))
     return formula.logits("", stream, is_tied=model.config.tie_output)
 
 
-def encoder_output(model: Encoder, tokens: Tensor, real: Tensor) -> Floats:
-    """Return the logits of the classes, (batch, classes), or without classes a vector for each
-    token.
-
-    real: (batch, length) boolean, False at padding.
-    """
+def encoder_output(model, tokens, real):
+    """Return (batch, classes), or a vector for each token; real: False at padding."""
     formula = _Formula(model)
     mask = _seen(real)
     if model.config.causal:
@@ -45,14 +36,8 @@ def encoder_output(model: Encoder, tokens: Tensor, real: Tensor) -> Floats:
     return formula.linear("head", (stream * counted).sum(1) / counted.sum(1))
 
 
-def encoder_decoder_logits(
-    model: EncoderDecoder, source: Tensor, target: Tensor, real: Tensor
-) -> Floats:
-    """Return the logits of the token after each of the target's: (batch, target length,
-    vocabulary).
-
-    real: (batch, source length) boolean, False at padding.
-    """
+def encoder_decoder_logits(model, source, target, real):
+    """Return (batch, target length, vocabulary); real: False at padding."""
     config = model.config
     encoder = _Formula(model, config.encoder_positions, config.num_encoder_layers)
     memory = encoder.stack("encoder.", source, _seen(real))
@@ -61,38 +46,26 @@ def encoder_decoder_logits(
     return decoder.logits("decoder.", stream, is_tied=config.tie_output)
 
 
-def _seen(real: Tensor) -> Booleans:
+def _seen(real):
     """Every query may see the real tokens: (batch, 1, 1, key)."""
     return np.asarray(real.numpy()[:, None, None, :])
 
 
-def _causal(tokens: Tensor) -> Booleans:
+def _causal(tokens):
     return np.tri(tokens.shape[1], dtype=bool)
 
 
 class _Formula:
     """The formulas of a model's parts, each with the weights that stand under its path."""
 
-    def __init__(
-        self,
-        model: Decoder | Encoder | EncoderDecoder,
-        positions: PositionKind | None = None,
-        num_layers: int | None = None,
-    ) -> None:
+    def __init__(self, model, positions=None, num_layers=None):
         state = model.state_dict().items()
         self.weights = {name: value.detach().double().numpy() for name, value in state}
         self.config = model.config
         self.positions = positions or model.config.positions
         self.num_layers = num_layers or model.config.num_layers
 
-    def stack(
-        self,
-        path: str,
-        tokens: Tensor,
-        mask: Booleans,
-        memory: Floats | None = None,
-        memory_mask: Booleans | None = None,
-    ) -> Floats:
+    def stack(self, path, tokens, mask, memory=None, memory_mask=None):
         """Embed the tokens, and add to the stream what each block's parts make of it."""
         stream = self.embedding(f"{path}embedding", tokens)
         for index in range(self.num_layers):
@@ -105,14 +78,7 @@ class _Formula:
             stream = self.norm(f"{path}final_norm", stream)
         return stream
 
-    def added(
-        self,
-        block: str,
-        name: str,
-        stream: Floats,
-        mask: Booleans | None = None,
-        memory: Floats | None = None,
-    ) -> Floats:
+    def added(self, block, name, stream, mask=None, memory=None):
         """Add to the stream what a part writes, with the norm before, after or nowhere."""
         read, place = stream, self.config.norm_place
         if place == "pre":
@@ -126,7 +92,7 @@ class _Formula:
             stream = self.norm(f"{block}norm_{name}", stream)
         return stream
 
-    def embedding(self, path: str, tokens: Tensor) -> Floats:
+    def embedding(self, path, tokens):
         """Return the tokens' vectors with their positions."""
         vectors = self.weights[f"{path}.tokens.weight"][tokens.numpy()]
         batch, length, width = vectors.shape
@@ -142,7 +108,7 @@ class _Formula:
             vectors = np.concatenate((vectors, beside), -1)
         return np.asarray(vectors)
 
-    def attention(self, path: str, x: Floats, mask: Booleans, memory: Floats | None) -> Floats:
+    def attention(self, path, x, mask, memory):
         """Compute softmax(Q Kᵀ / √width) V in every head (Vaswani et al. 2017, equation 1)."""
         num_heads = self.config.num_heads
         num_kv_heads = self.config.num_kv_heads or num_heads
@@ -160,11 +126,8 @@ class _Formula:
         heads = softmax(np.where(mask, scores, -np.inf)) @ value
         return self.linear(f"{path}.output", heads.swapaxes(1, 2).reshape(*x.shape[:2], -1))
 
-    def projection(self, path: str, x: Floats, num_heads: int) -> Floats:
-        """Project x into heads, (batch, head, length, head_width).
-
-        A factorised weight is softmax(A B / temperature), times `base` where gated.
-        """
+    def projection(self, path, x, num_heads):
+        """Project x into (batch, head, length, head_width); factorised: softmax(A B / t)."""
         if self.config.projections == "dense":
             projected = self.linear(path, x)
             return projected.reshape(*projected.shape[:2], num_heads, -1).swapaxes(1, 2)
@@ -172,7 +135,7 @@ class _Formula:
         matrix = softmax(product / self.config.temperature)
         return np.asarray(x[:, None] @ (matrix * self.weights.get(f"{path}.base", 1.0)))
 
-    def feed_forward(self, path: str, x: Floats) -> Floats:
+    def feed_forward(self, path, x):
         """Compute what each position does by itself."""
         inner = self.linear(f"{path}.inner", x)
         if self.config.activation == "relu":
@@ -184,7 +147,7 @@ class _Formula:
             hidden = gate * np.exp(-np.logaddexp(0.0, -gate)) * inner
         return self.linear(f"{path}.outer", hidden)
 
-    def norm(self, path: str, x: Floats) -> Floats:
+    def norm(self, path, x):
         """Divide by the root mean square, or take off the mean first and divide by the spread."""
         weight = self.weights[f"{path}.weight"]
         if self.config.norm == "rms":
@@ -195,12 +158,12 @@ class _Formula:
         normed = centered / np.sqrt(variance + 1e-5)
         return np.asarray(normed * weight + self.weights[f"{path}.bias"])
 
-    def linear(self, path: str, x: Floats) -> Floats:
+    def linear(self, path, x):
         """Return x Wᵀ, plus the bias if there is one."""
         bias = self.weights.get(f"{path}.bias", 0.0)
         return np.asarray(x @ self.weights[f"{path}.weight"].T + bias)
 
-    def logits(self, path: str, stream: Floats, *, is_tied: bool) -> Floats:
+    def logits(self, path, stream, *, is_tied):
         """Compare with each token's vector, without concatenated positions, or read out anew."""
         if not is_tied:
             return self.linear("head", stream)
@@ -208,18 +171,15 @@ class _Formula:
         return np.asarray(stream[..., : tokens.shape[1]] @ tokens.T)
 
 
-def _sinusoids(length: int, width: int) -> Floats:
+def _sinusoids(length, width):
     """Return (length, width): sines and cosines of slowing frequency (Vaswani et al. 2017, 3.5)."""
     channel = np.arange(width)
     angles = np.arange(length)[:, None] / 10000.0 ** ((channel - channel % 2) / width)
     return np.where(channel % 2 == 0, np.sin(angles), np.cos(angles))
 
 
-def _rotated(x: Floats) -> Floats:
-    """Turn the channels (i, i + half) in pairs; the last of an odd number stays as it is.
-
-    Su et al. 2021, section 3.2, with the pairs of GPT-NeoX and Llama.
-    """
+def _rotated(x):
+    """Turn the channels (i, i + half) in pairs (Su et al. 2021, section 3.2)."""
     half = x.shape[-1] // 2
     frequencies = 10000.0 ** (-np.arange(half) / max(half, 1))
     angles = np.arange(x.shape[-2])[:, None] * frequencies
@@ -231,7 +191,7 @@ def _rotated(x: Floats) -> Floats:
     return np.concatenate((*turned, x[..., 2 * half :]), -1)
 
 
-def _alibi(num_heads: int, length: int) -> Floats:
+def _alibi(num_heads, length):
     """Return minus slope × distance, (head, query, key) (Press et al. 2022, section 3)."""
     power = 2 ** (num_heads.bit_length() - 1)
     slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)

@@ -1,5 +1,4 @@
-"""Our C++ is compiled once, kept where nobody else may write, and never loaded when it was
-touched."""
+"""Our C++ is compiled once, kept where nobody else may write."""
 
 import multiprocessing
 import stat
@@ -19,7 +18,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path / "attnlab" / "tests"
 
 
-def answer(source: str = SOURCE) -> int:
+def answer(source=SOURCE):
     return compiled(source, name="tests", has="answer", flags=("-O0",)).answer()
 
 

@@ -1,15 +1,11 @@
-"""Small parts with seeded weights, for the tests to build models from. All widths are distinct
-primes times heads."""
-
-from collections.abc import Callable
-from typing import Any
+"""Small parts with seeded weights; all widths are distinct primes times heads."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attnlab.parts.blocks import Block
 from attnlab.parts.feed_forward import FeedForward
-from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
+from attnlab.parts.heads import multi_head_attention
 from attnlab.parts.positions import (
     Alibi,
     ConcatenatedPositions,
@@ -23,24 +19,17 @@ POSITIONS = ("none", "rotary", "alibi", "sinusoidal", "learned", "concatenated")
 NORM_PLACES = ("pre", "post", "none")
 
 
-def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+def normal(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, generator=generator(seed, "test", *shape), dtype=torch.float64).to(
         dtype
     )
 
 
-def in_heads(position: str, num_heads: int) -> Rotary | Alibi | None:
+def in_heads(position, num_heads):
     return {"rotary": Rotary(), "alibi": Alibi(num_heads)}.get(position)
 
 
-def make_attention(
-    d_model: int = 28,
-    num_heads: int = 4,
-    *,
-    position: str = "none",
-    dtype: torch.dtype = torch.float64,
-    **options: Any,
-) -> MultiHeadAttention:
+def make_attention(d_model=28, num_heads=4, *, position="none", dtype=torch.float64, **options):
     with isolated(5):
         part = multi_head_attention(
             d_model, num_heads, position=in_heads(position, num_heads), **options
@@ -49,18 +38,18 @@ def make_attention(
 
 
 def make_block(
-    d_model: int = 28,
-    num_heads: int = 4,
+    d_model=28,
+    num_heads=4,
     *,
-    position: str = "none",
-    norm_place: str = "pre",
-    norm: str = "layer",
-    activation: str = "gelu",
-    is_decoder: bool = False,
-    dropout: float = 0.0,
-    dtype: torch.dtype = torch.float64,
-    **options: Any,
-) -> Block:
+    position="none",
+    norm_place="pre",
+    norm="layer",
+    activation="gelu",
+    is_decoder=False,
+    dropout=0.0,
+    dtype=torch.float64,
+    **options,
+):
     with isolated(7):
         block = Block(
             multi_head_attention(
@@ -82,9 +71,7 @@ def make_block(
         return _shaken(block).to(dtype)
 
 
-def with_positions(
-    block: Block, position: str, d_model: int = 28, **options: Any
-) -> Callable[[Tensor], Tensor]:
+def with_positions(block, position, d_model=28, **options):
     """A function from tokens to the block's output, positions of any kind included."""
     with isolated(11):
         before: nn.Module = {
@@ -94,13 +81,13 @@ def with_positions(
         }.get(position, nn.Identity())
     before.to(next(block.parameters()).dtype)
 
-    def run(x: Tensor) -> Tensor:
+    def run(x):
         return block(before(x[..., :-5] if position == "concatenated" else x), **options)
 
     return run
 
 
-def _shaken(part: nn.Module) -> nn.Module:
+def _shaken(part):
     """Zero biases and unit gains would hide mistakes."""
     with torch.no_grad():
         for parameter in part.parameters():

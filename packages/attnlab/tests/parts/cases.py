@@ -5,11 +5,10 @@ torch and the reference start from the same ones. `unit` scores have a standard 
 whatever the scale.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from tests import reference as ref
 
@@ -40,19 +39,19 @@ class Case(NamedTuple):
     visible: np.ndarray
     grad_output: np.ndarray
 
-    def torch_mask(self, dtype: torch.dtype = torch.float32) -> Any:
+    def torch_mask(self, dtype=torch.float32):
         if self.kind == "causal word":
             return "causal"
         return None if self.mask is None else as_tensor(self.mask, dtype)
 
-    def tensors(self, dtype: torch.dtype, *, grad: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    def tensors(self, dtype, *, grad=False):
         """Query, key and value; which of them are non-contiguous depends on the case."""
         strided = [(self.query.size + i) % 2 == 0 for i in range(3)]
         made = [as_tensor(x, dtype, strided=s) for x, s in zip(self[:3], strided, strict=True)]
         return tuple(x.requires_grad_(grad) for x in made)  # type: ignore[return-value]
 
 
-def as_tensor(x: np.ndarray, dtype: torch.dtype, *, strided: bool = False) -> Tensor:
+def as_tensor(x, dtype, *, strided=False):
     if x.dtype == bool:
         return torch.from_numpy(x.copy())
     if strided:  # the last two axes change places in memory
@@ -60,13 +59,11 @@ def as_tensor(x: np.ndarray, dtype: torch.dtype, *, strided: bool = False) -> Te
     return torch.from_numpy(x.copy()).to(dtype)
 
 
-def rounded(x: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+def rounded(x, dtype):
     return torch.from_numpy(x).to(dtype).double().numpy()
 
 
-def random_case(
-    seed: int, *, largest: int = 65, dtype: torch.dtype = torch.float32, kind: str | None = None
-) -> Case:
+def random_case(seed, *, largest=65, dtype=torch.float32, kind=None):
     """Make the case of this number; its kind of mask goes round with the number unless it is
     given."""
     rng = np.random.default_rng([20260101, seed])
@@ -107,7 +104,7 @@ def random_case(
     return Case(query, key, value, mask, scale, kind, visible, grad)
 
 
-def _length(rng: np.random.Generator, largest: int) -> int:
+def _length(rng, largest):
     """Mostly short, now and then long, always from 1 to the largest."""
     return (
         int(rng.integers(1, largest + 1))
@@ -116,9 +113,7 @@ def _length(rng: np.random.Generator, largest: int) -> int:
     )
 
 
-def _mask(
-    rng: np.random.Generator, kind: str, lead: tuple[int, ...], num_queries: int, num_keys: int
-) -> np.ndarray | None:
+def _mask(rng, kind, lead, num_queries, num_keys):
     if kind == "none":
         return None
     if kind.startswith("causal"):

@@ -7,16 +7,15 @@ default.
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 
 
-def as_array(numbers: ArrayLike | torch.Tensor) -> np.ndarray:
+def as_array(numbers):
     if isinstance(numbers, torch.Tensor):
         numbers = numbers.detach().double().numpy()
     return np.asarray(numbers, dtype=np.float64)
 
 
-def distance(actual: ArrayLike | torch.Tensor, expected: ArrayLike | torch.Tensor) -> float:
+def distance(actual, expected):
     """The largest absolute difference of two finite arrays of one shape."""
     ours, theirs = as_array(actual), as_array(expected)
     assert ours.shape == theirs.shape, f"shape {ours.shape} instead of {theirs.shape}"
@@ -29,25 +28,16 @@ def distance(actual: ArrayLike | torch.Tensor, expected: ArrayLike | torch.Tenso
     return float(np.abs(ours - theirs).max(initial=0.0))
 
 
-def assert_close(
-    actual: ArrayLike | torch.Tensor,
-    expected: ArrayLike | torch.Tensor,
-    bound: float,
-    what: str = "the result",
-) -> None:
+def assert_close(actual, expected, bound, what="the result"):
     error = distance(actual, expected)
     assert error <= bound, f"{what} is off by {error:.3g}; at most {bound:.3g} is allowed"
 
 
-def assert_same(
-    actual: ArrayLike | torch.Tensor, expected: ArrayLike | torch.Tensor, what: str = "the result"
-) -> None:
+def assert_same(actual, expected, what="the result"):
     assert_close(actual, expected, 0.0, what)
 
 
-def assert_scores_close(
-    actual: torch.Tensor, expected: np.ndarray, bound: float, what: str = "scores"
-) -> None:
+def assert_scores_close(actual, expected, bound, what="scores"):
     """Scores may be -inf, on the same places; the others are compared."""
     ours = as_array(actual)
     assert ours.shape == expected.shape
@@ -56,7 +46,7 @@ def assert_scores_close(
     assert_close(ours[~blocked], expected[~blocked], bound, what)
 
 
-def product_rounding(left: torch.Tensor, right: torch.Tensor) -> float:
+def product_rounding(left, right):
     """How far off any number of a matrix product may be, whatever the order of its sums.
 
     A sum of n products is off by at most n units of rounding of the sum of their sizes (Higham,

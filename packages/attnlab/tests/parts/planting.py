@@ -10,17 +10,16 @@ import inspect
 import re
 import tempfile
 import types
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from tests.sampling import first_of_each
 
 
-def _codes(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
+def _codes(code):
     """Functions and methods by qualified name; what is defined within a function belongs to it."""
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -30,7 +29,7 @@ def _codes(code: types.CodeType) -> Iterator[tuple[str, types.CodeType]]:
                 yield from _codes(constant)
 
 
-def _functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
+def _functions(module):
     holders = [
         module,
         *(
@@ -53,7 +52,7 @@ def _functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
 
 
 @contextmanager
-def planted(module_name: str, old: str, new: str) -> Iterator[list[str]]:
+def planted(module_name, old, new):
     """Run with the fault; the names of the functions that have it are what `as` gives."""
     module = importlib.import_module(module_name)
     with open(module.__file__, encoding="utf-8") as file:
@@ -78,7 +77,7 @@ def planted(module_name: str, old: str, new: str) -> Iterator[list[str]]:
             function.__code__ = code
 
 
-def replaced(source: str, old: str, new: str, where: str) -> str:
+def replaced(source, old, new, where):
     """Put a new snippet in the place of an old one, however its lines are broken."""
     if source.count(old) == 1:
         return source.replace(old, new)
@@ -87,9 +86,8 @@ def replaced(source: str, old: str, new: str, where: str) -> str:
     return source[: found[0].start()] + new + source[found[0].end() :]
 
 
-def _anyhow_broken(snippet: str) -> str:
-    """Return a pattern of a snippet that knows no line breaks, and no comma before a closing
-    bracket."""
+def _anyhow_broken(snippet):
+    """Return a pattern of a snippet, however its lines are broken."""
     words = re.findall(r"\w+|[^\w\s]", snippet)
     gaps = [r",?\s*" if word in ")]}" else r"\s*" for word in words[1:]]
     pattern = re.escape(words[0])
@@ -98,8 +96,8 @@ def _anyhow_broken(snippet: str) -> str:
     )
 
 
-def _differs(one: types.CodeType, other: types.CodeType) -> bool:
-    def essence(code: types.CodeType) -> tuple[Any, ...]:
+def _differs(one, other):
+    def essence(code):
         constants = [
             essence(c) if isinstance(c, types.CodeType) else (type(c), c) for c in code.co_consts
         ]
@@ -117,20 +115,17 @@ class Fault(NamedTuple):
     old: str
     new: str
 
-    def __str__(self) -> str:
+    def __str__(self):
         return self.name
 
 
-def each_fault(table: str, package: str = "attnlab") -> pytest.MarkDecorator:
-    """Plant the faults of a table, by default the first one of each module.
-
-    They show that a check can fail, which does not change while the check stays as it is.
-    """
+def each_fault(table, package="attnlab"):
+    """Plant the faults of a table, by default the first one of each module."""
     cases = first_of_each(faults_in(table, package), lambda fault: fault.module)
     return pytest.mark.parametrize("fault", cases, ids=str)
 
 
-def assert_all_stand_in_the_code(faults: list[Fault]) -> None:
+def assert_all_stand_in_the_code(faults):
     """Each fault has a place: code that was changed without its faults is noticed by default."""
     for fault in faults:
         file = importlib.import_module(fault.module).__file__
@@ -138,7 +133,7 @@ def assert_all_stand_in_the_code(faults: list[Fault]) -> None:
         replaced(Path(file).read_text(encoding="utf-8"), fault.old, fault.new, fault.module)
 
 
-def faults_in(table: str, package: str = "attnlab") -> list[Fault]:
+def faults_in(table, package="attnlab"):
     """Read a table of faults, the parameters of a test.
 
     A fault is a line `what is wrong | module | check`, then the old lines after a minus and the new
@@ -153,12 +148,12 @@ def faults_in(table: str, package: str = "attnlab") -> list[Fault]:
     return faults
 
 
-def run_test(test: Callable[..., Any]) -> None:
+def run_test(test):
     """Run a test, or a partial one, with what its own module's fixtures make."""
     module = inspect.getmodule(getattr(test, "func", test))
     with ExitStack() as stack:
 
-        def made(name: str) -> Any:
+        def made(name):
             if name == "monkeypatch":
                 return stack.enter_context(pytest.MonkeyPatch.context())
             if name == "tmp_path":
@@ -167,7 +162,7 @@ def run_test(test: Callable[..., Any]) -> None:
                 return types.SimpleNamespace(mktemp=lambda _: made("tmp_path"))
             return filled(getattr(module, name).__wrapped__)
 
-        def filled(function: Callable[..., Any]) -> Any:
+        def filled(function):
             given = {}
             for name, each in inspect.signature(function).parameters.items():
                 is_many = each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)

@@ -1,5 +1,4 @@
-"""`attend`: what it promises beyond the formula. Numbers a reader can redo, then properties on
-random problems."""
+"""`attend`: what it promises beyond the formula."""
 
 import itertools
 import math

@@ -2,7 +2,6 @@
 
 import collections
 
-import numpy as np
 import pytest
 import torch
 
@@ -10,7 +9,7 @@ from attnlab.parts.attend import attend
 from tests import reference as ref
 from tests.sampling import sampled
 
-from .cases import HALVES, KINDS, Case, as_tensor, random_case
+from .cases import HALVES, KINDS, as_tensor, random_case
 from .closeness import assert_close, assert_scores_close
 
 OUTPUT = {torch.float64: 1e-12, torch.float32: 5e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
@@ -20,14 +19,7 @@ GRADIENT = {torch.float64: 1e-12, torch.float32: 2e-5}
 CHUNKS, CASES_PER_CHUNK = 24, 90
 
 
-def compare(
-    case: Case,
-    expected: ref.Attention,
-    gradients: tuple[np.ndarray, ...],
-    dtype: torch.dtype,
-    *,
-    need_weights: bool,
-) -> None:
+def compare(case, expected, gradients, dtype, *, need_weights):
     query, key, value = case.tensors(dtype, grad=dtype in GRADIENT)
     mask = case.torch_mask(torch.float32 if dtype in HALVES else dtype)
     result = attend(query, key, value, mask, scale=case.scale, need_weights=need_weights)
@@ -50,9 +42,8 @@ def compare(
             assert_close(ours.grad, theirs, GRADIENT[dtype], f"{label} gradient of the {name}")
 
 
-def check_cases(first: int, count: int, *, largest: int = 65) -> collections.Counter[str]:
-    """Compare `count` cases; every fourth in half precision, the others in float32 and sometimes
-    float64."""
+def check_cases(first, count, *, largest=65):
+    """Compare cases; every fourth in half precision, the others in float32 or float64."""
     done = collections.Counter()
     for seed in range(first, first + count):
         half = seed % 4 == 3

@@ -1,5 +1,4 @@
-"""Blocks: where the norms stand, what is added to what, gradients, dropout and populations of
-blocks."""
+"""Blocks: where the norms stand, what is added to what, gradients."""
 
 import copy
 
@@ -14,8 +13,7 @@ from .closeness import assert_close, assert_same
 
 
 def by_hand(block, x, memory=None):
-    """The three formulas, written out: Vaswani et al. 2017 (post), Xiong et al. 2020 (pre), and no
-    norm."""
+    """The formulas of Vaswani et al. 2017 (post), Xiong et al. 2020 (pre), and no norm."""
     attend, feed = (lambda y: block.attention(y, mask="causal").output), block.feed_forward
     first, second = block.norm_attention, block.norm_feed_forward
     look = (lambda y: block.cross_attention(y, memory).output) if memory is not None else None

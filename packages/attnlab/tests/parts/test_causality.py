@@ -1,5 +1,4 @@
-"""Who can influence whom, by gradient: causality, permutation, padding and batches, for every part
-that attends."""
+"""Who can influence whom, by gradient: causality, permutation, padding and batches."""
 
 import pytest
 import torch

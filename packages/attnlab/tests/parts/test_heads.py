@@ -1,5 +1,4 @@
-"""Heads: splitting and joining, sharing keys and values, and the whole part against the reference
-and torch."""
+"""Heads: splitting, joining, sharing; the whole part against the reference and torch."""
 
 import itertools
 
@@ -88,8 +87,7 @@ def test_every_number_of_shared_heads_agrees_with_the_reference(
 
 @pytest.fixture
 def _slow_torch_path():
-    """torch's fast path is another computation, with bugs of its own; the oracle is the slow
-    one."""
+    """torch's fast path is another computation, with bugs of its own."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     yield

@@ -1,5 +1,4 @@
-"""Matrix products by either path: the same numbers, every derivative, and a choice that does what
-it says."""
+"""Matrix products by either path: the same numbers, every derivative."""
 
 import importlib
 import itertools

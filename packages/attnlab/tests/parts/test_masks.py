@@ -13,7 +13,7 @@ from tests import reference as ref
 from .closeness import assert_same
 
 
-def drawn(picture: str) -> torch.Tensor:
+def drawn(picture):
     """A mask drawn with 1 and 0, one word for each query."""
     return torch.tensor([[mark == "1" for mark in row] for row in picture.split()])
 

@@ -1,5 +1,4 @@
-"""The tests themselves, tested: the mistakes that attention code is known for, planted one by one
-by replacing a function, and the test that must notice each of them."""
+"""The tests themselves, tested: the mistakes that attention code is known for."""
 
 import math
 from contextlib import nullcontext

@@ -1,5 +1,4 @@
-"""Norms: the fused modules, the written-out formulas, the reference and torch are the same
-function."""
+"""Norms: fused modules, written-out formulas, the reference and torch are the same."""
 
 import math
 

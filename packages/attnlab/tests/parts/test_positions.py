@@ -1,5 +1,4 @@
-"""Positions: values a reader can redo, the reference, and the properties that make each of them
-work."""
+"""Positions: values a reader can redo, the reference, and what makes each work."""
 
 import math
 

@@ -1,5 +1,4 @@
-"""Projections: the factorised weight against the reference, its gradients, and what each kind is
-made of."""
+"""Projections: the factorised weight, its gradients, and what each kind is made of."""
 
 import math
 

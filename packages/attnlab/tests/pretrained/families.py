@@ -1,16 +1,9 @@
-"""Tiny random models of many families, one row each, and where a reader of each family's code finds
-its parts.
+"""Tiny random models of many families, one row each, with their modules named by hand."""
 
-The rows name modules by hand. `attach` reads the same off numbers, so that one can be held to the
-other.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import nn
 
 __all__ = ["FAMILIES", "REFUSED", "Anatomy", "Family", "each_family", "each_of", "stirred"]
 
@@ -57,7 +50,7 @@ class Family(NamedTuple):
     is_exact: bool = True
     in_double: bool = True
 
-    def build(self, seed: int = 0, **more: Any) -> nn.Module:
+    def build(self, seed=0, **more):
         """Return a new model with stirred weights, in evaluation mode."""
         import transformers
 
@@ -66,7 +59,7 @@ class Family(NamedTuple):
         return stirred(getattr(transformers, self.model)(config), seed, self.gain).eval()
 
 
-def stirred(model: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Module:
+def stirred(model, seed=0, gain=1.0):
     """Give a model weights under which attention is sharp and no two norms are alike."""
     source = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -189,12 +182,10 @@ _WAV = Anatomy(
 )
 
 
-def _families(kind: str, head: str) -> Callable[..., Family]:
+def _families(kind, head):
     """Return a function that makes a row of one kind; `called` is how classes begin."""
 
-    def family(
-        name: str, called: str, settings: dict[str, Any], has: str, *anatomy: Anatomy, **more: Any
-    ) -> Family:
+    def family(name, called, settings, has, *anatomy, **more):
         config, anatomy = more.pop("config", f"{called}Config"), anatomy or (_LLAMA,)
         return Family(name, kind, f"{called}{head}", config, settings, has, anatomy, **more)
 
@@ -207,7 +198,7 @@ _both = _families("encoder–decoder", "ForConditionalGeneration")
 _speech, _picture = _families("speech", "ForCTC"), _families("vision", "ForImageClassification")
 
 
-def _decoders() -> Iterator[Family]:
+def _decoders():
     yield _decoder("gpt2", "GPT2", _GPT, "learned positions", _GPT2)
     bigcode = "one key and value for all heads"
     yield _causal("gpt_bigcode", "GPTBigCode", _GPT, bigcode, _GPT2)
@@ -267,7 +258,7 @@ def _decoders() -> Iterator[Family]:
     )
 
 
-def _llamas() -> Iterator[Family]:
+def _llamas():
     yield _causal("llama", "Llama", _GROUPED, "grouped")
     yield _causal("mistral", "Mistral", {**_GROUPED, **_WINDOW}, "grouped; window overflowing")
     yield _causal(
@@ -375,7 +366,7 @@ def _llamas() -> Iterator[Family]:
     )
 
 
-def _encoders() -> Iterator[Family]:
+def _encoders():
     yield _masked("bert", "Bert", _TEXT, "norms after", _BERT)
     for name in ("Roberta", "Electra", "Ernie"):
         settings = {**_TEXT, "embedding_size": 32} if name == "Electra" else _TEXT
@@ -440,7 +431,7 @@ def _encoders() -> Iterator[Family]:
     yield _encoder("xlnet", "XLNet", xlnet, has, Anatomy("transformer.layer.*"), gain=0.7)
 
 
-def _others() -> Iterator[Family]:
+def _others():
     yield _both("t5", "T5", _T5, "relative bias; scores not scaled", *_T5S, gain=0.5)
     gated = {**_T5, "feed_forward_proj": "gated-gelu"}
     yield _both("mt5", "MT5", gated, "relative bias; scores not scaled", *_T5S, gain=0.5)
@@ -498,7 +489,7 @@ grouped with windows and sandwich norms; latent; length before batch and no proj
 with a decoder; windows of a picture. `make test-slow` tries all."""
 
 
-def each_of(names: Iterable[str], always: Collection[str] = SAMPLE) -> pytest.MarkDecorator:
+def each_of(names, always=SAMPLE):
     """Try families, all but a few of them only in the slow run."""
     slow = {name: () if name in always else pytest.mark.slow for name in names}
     return pytest.mark.parametrize("name", [pytest.param(n, marks=m) for n, m in slow.items()])

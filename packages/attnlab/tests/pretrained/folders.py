@@ -1,5 +1,4 @@
-"""Model folders made by hand, sound and hostile: no library takes part, so nothing can be mended on
-the way."""
+"""Model folders made by hand, sound and hostile: no library takes part."""
 
 import json
 import os
@@ -8,7 +7,6 @@ import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -46,7 +44,7 @@ Maker = Callable[[Path, Path], None]
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
-def header_of(shapes: Shapes, dtype: str = "F32", size: int = 4) -> dict[str, Any]:
+def header_of(shapes, dtype="F32", size=4):
     header, at = {}, 0
     for name, shape in shapes.items():
         after = at + size * int(np.prod(shape))
@@ -55,7 +53,7 @@ def header_of(shapes: Shapes, dtype: str = "F32", size: int = 4) -> dict[str, An
     return header
 
 
-def safetensors(header: Any, numbers: bytes | None = None) -> bytes:
+def safetensors(header, numbers=None):
     """Return the bytes of a file; without numbers as many random ones as the header states."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     if numbers is None:
@@ -64,7 +62,7 @@ def safetensors(header: Any, numbers: bytes | None = None) -> bytes:
     return struct.pack("<Q", len(text)) + text + numbers
 
 
-def llama(folder: Path, config: Any = None, shapes: Shapes = SHAPES, **more: Any) -> Path:
+def llama(folder, config=None, shapes=SHAPES, **more):
     """Write a sound Llama of 1 layer; `config` is added to its description, `more` too."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**LLAMA, **(config or {}), **more}))
@@ -72,32 +70,32 @@ def llama(folder: Path, config: Any = None, shapes: Shapes = SHAPES, **more: Any
     return folder
 
 
-def without_weights(folder: Path, **more: Any) -> Path:
+def without_weights(folder, **more):
     llama(folder, **more)
     (folder / WEIGHTS).unlink()
     return folder
 
 
-def with_config(text: str | bytes) -> Maker:
+def with_config(text):
     return with_file("config.json", text)
 
 
-def with_words(**more: Any) -> Maker:
+def with_words(**more):
     return lambda folder, outside: llama(folder, more) and None
 
 
-def with_file(name: str, content: bytes | str, *, weights: bool = True) -> Maker:
-    def make(folder: Path, outside: Path) -> None:
+def with_file(name, content, *, weights=True):
+    def make(folder, outside):
         llama(folder) if weights else without_weights(folder)
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
     return make
 
 
-def with_header(change: Callable[[dict[str, Any]], Any], more: bytes = b"") -> Maker:
+def with_header(change, more=b""):
     """Make a folder whose safetensors header was changed, with `more` behind the numbers."""
 
-    def make(folder: Path, outside: Path) -> None:
+    def make(folder, outside):
         llama(folder)
         header = header_of(SHAPES)
         end = max(entry["data_offsets"][1] for entry in header.values())
@@ -107,12 +105,12 @@ def with_header(change: Callable[[dict[str, Any]], Any], more: bytes = b"") -> M
     return make
 
 
-def with_tensors(shapes: Shapes, **more: Any) -> Maker:
+def with_tensors(shapes, **more):
     return lambda folder, outside: llama(folder, more, shapes) and None
 
 
-def with_index(weight_map: Any, files: tuple[str, ...] = ()) -> Maker:
-    def make(folder: Path, outside: Path) -> None:
+def with_index(weight_map, files=()):
+    def make(folder, outside):
         without_weights(folder)
         llama(outside / "secret")
         for name in files:
@@ -122,10 +120,10 @@ def with_index(weight_map: Any, files: tuple[str, ...] = ()) -> Maker:
     return make
 
 
-def linked(name: str, goal: str, *, inside: bool = False) -> Maker:
+def linked(name, goal, *, inside=False):
     """Make a folder where one file is a link to somewhere else."""
 
-    def make(folder: Path, outside: Path) -> None:
+    def make(folder, outside):
         llama(folder)
         llama(outside / "secret")
         (outside / "secret" / "tokenizer.json").write_text("{}")
@@ -138,15 +136,15 @@ def linked(name: str, goal: str, *, inside: bool = False) -> Maker:
 class Canary:
     """Unpickled, it makes a file."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file):
         self.file = file
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return (open, (str(self.file), "w"))
 
 
-def pickled(name: str, *, zipped: bool = False) -> Maker:
-    def make(folder: Path, outside: Path) -> None:
+def pickled(name, *, zipped=False):
+    def make(folder, outside):
         without_weights(folder)
         content = pickle.dumps(Canary(outside / "canary"))
         if zipped:
@@ -159,10 +157,10 @@ def pickled(name: str, *, zipped: bool = False) -> Maker:
     return make
 
 
-def with_code(**more: Any) -> Maker:
+def with_code(**more):
     """Make a folder with Python code that makes a file as soon as it is imported."""
 
-    def make(folder: Path, outside: Path) -> None:
+    def make(folder, outside):
         llama(folder, more)
         canary = f"open({str(outside / 'canary')!r}, 'w')\n"
         source = "from transformers import LlamaConfig, LlamaForCausalLM\n"
@@ -176,7 +174,7 @@ def with_code(**more: Any) -> Maker:
     return make
 
 
-def sparse(folder: Path, outside: Path) -> None:
+def sparse(folder, outside):
     """A file that states two tebibytes and has them, as holes."""
     llama(folder, vocab_size=2**36)
     shapes = {**SHAPES, "model.embed_tokens.weight": (2**36, 8)}
@@ -186,10 +184,10 @@ def sparse(folder: Path, outside: Path) -> None:
         file.truncate(8 + len(text) + 4 * sum(int(np.prod(shape)) for shape in shapes.values()))
 
 
-def piped(name: str) -> Maker:
+def piped(name):
     """Make a folder where one file is a pipe: who opens it waits for ever."""
 
-    def make(folder: Path, outside: Path) -> None:
+    def make(folder, outside):
         llama(folder)
         (folder / name).unlink(missing_ok=True)
         os.mkfifo(folder / name)
@@ -197,16 +195,8 @@ def piped(name: str) -> Maker:
     return make
 
 
-def gguf_bytes(
-    facts: dict[str, tuple[int, bytes]] | None = None,
-    tensors: list[tuple[str, list[int], int, int]] | None = None,
-    *,
-    version: int = 3,
-    counts: tuple[int, int] | None = None,
-    size: int = 32,
-) -> bytes:
-    """Return a GGUF file: facts as (kind, bytes), tensors as (name, shape, kind, offset), `size`
-    bytes."""
+def gguf_bytes(facts=None, tensors=None, *, version=3, counts=None, size=32):
+    """Return a GGUF file: facts as (kind, bytes), tensors as (name, shape, kind, offset)."""
     facts = {"general.architecture": (8, text("llama"))} if facts is None else facts
     tensors = [("token_embd.weight", [8], 0, 0)] if tensors is None else tensors
     num_tensors, num_facts = counts or (len(tensors), len(facts))
@@ -218,12 +208,12 @@ def gguf_bytes(
     return content + b"\0" * (-len(content) % 32) + b"\0" * size
 
 
-def text(words: str) -> bytes:
+def text(words):
     return struct.pack("<Q", len(words.encode())) + words.encode()
 
 
-def gguf(content: bytes) -> Maker:
-    def make(folder: Path, outside: Path) -> None:
+def gguf(content):
+    def make(folder, outside):
         folder.mkdir(parents=True)
         (folder / "model.gguf").write_bytes(content)
 

@@ -1,9 +1,6 @@
-"""Tiny pretrained models with tokenizers of all three kinds, made of some sentences and saved as
-people save them."""
+"""Tiny pretrained models with tokenizers of all three kinds."""
 
 import functools
-from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -20,7 +17,7 @@ ENDS = {"bos_token_id": 0, "eos_token_id": 0}
 
 
 @functools.cache
-def byte_level() -> Any:
+def byte_level():
     """As GPT-2's: every byte has a letter."""
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -37,7 +34,7 @@ def byte_level() -> Any:
 
 
 @functools.cache
-def word_piece() -> Any:
+def word_piece():
     """As BERT's: lower case, `##` inside words."""
     import transformers
     from tokenizers import (
@@ -71,7 +68,7 @@ def word_piece() -> Any:
 
 
 @functools.cache
-def sentence_piece() -> Any:
+def sentence_piece():
     """As T5's: `▁` before words, `</s>` at the end."""
     import transformers
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
@@ -90,9 +87,8 @@ def sentence_piece() -> Any:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **named)
 
 
-def made(kind: str) -> tuple[Any, Any]:
-    """Make a model and its tokenizer: "gpt2", "gpt2-bare", "llama", "t5", "bert", "bert-masked",
-    "-judge", "-tags"."""
+def made(kind):
+    """Make a model and its tokenizer: "gpt2", "gpt2-bare", "llama", "t5", "bert", "bert-masked"."""
     import transformers as hf
 
     torch.manual_seed(0)
@@ -122,7 +118,7 @@ def made(kind: str) -> tuple[Any, Any]:
     return model_class(config).eval(), word_piece()
 
 
-def saved(kind: str, folder: Path) -> Path:
+def saved(kind, folder):
     """Save one as a folder."""
     model, tokenizer = made(kind)
     model.save_pretrained(folder)

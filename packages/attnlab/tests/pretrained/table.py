@@ -2,7 +2,6 @@
 tests.pretrained.table` writes them anew."""
 
 import re
-from collections.abc import Iterable, Iterator
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -20,16 +19,15 @@ _WANTED += ["feed_forward.hidden", "feed_forward.output"]
 
 
 @cache
-def looked(name: str) -> float:
+def looked(name):
     """How far weights that are only looked at are from the model's own."""
     each = tried(name)
     return furthest(recorded_weights(each)[0], each.own_weights)
 
 
 @cache
-def opened(name: str) -> tuple[float, float]:
-    """How far weights that are computed openly are from the model's own, and how far the output is
-    from the family's eager one, under edits of every layer that change nothing."""
+def opened(name):
+    """How far open weights, and outputs under edits that change nothing, are from the model's."""
     each = tried(name)
     with attnlab.edit(each.model, *same(each)) as certificate:
         weights, output = recorded_weights(each)
@@ -37,7 +35,7 @@ def opened(name: str) -> tuple[float, float]:
     return furthest(weights, each.own_weights), difference(output, logits_of(each.run_eager()))
 
 
-def document() -> str:
+def document():
     """Write the page anew: its prose stays, its tables and figures are measured."""
     import transformers
 
@@ -55,11 +53,11 @@ def document() -> str:
     return page
 
 
-def _lines(rows: Iterable[str]) -> str:
+def _lines(rows):
     return "".join(f"{row}\n" for row in rows)
 
 
-def _table() -> Iterator[str]:
+def _table():
     for name, family in FAMILIES.items():
         each = tried(name)
         backend = ", ".join(sorted({plan.backend for _, plan in each.model.structure.attentions}))
@@ -69,15 +67,14 @@ def _table() -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _bound(found: float, is_made: bool = False) -> str:
-    """Write how large a difference is at most: figures of one machine would not be those of
-    another."""
+def _bound(found, is_made=False):
+    """Write how large a difference is at most."""
     if found == 0.0 and not is_made:
         return "to the bit"
     return next(f"{bound:.0e}".replace("e-0", "e-") for bound in (1e-6, 1e-5) if found <= bound)
 
 
-def _absent(name: str) -> str:
+def _absent(name):
     sites = attnlab.sites.site_names(tried(name).model)
     return ", ".join(
         f"`{wanted}`" for wanted in _WANTED if not any(site.endswith(wanted) for site in sites)

@@ -1,12 +1,9 @@
-"""Faults planted in the backends, each of them seen; and models whose attention cannot be vouched
-for, refused."""
-
-from typing import Any
+"""Faults planted in the backends, each of them seen."""
 
 import pytest
 import torch
 from parts.planting import planted
-from torch import Tensor, nn
+from torch import nn
 
 import attnlab
 from attnlab.errors import CouldNotRun
@@ -22,16 +19,16 @@ pytest.importorskip("transformers")
 SDPA = torch.nn.functional.scaled_dot_product_attention
 
 
-def attached(name: str) -> None:
+def attached(name):
     Tried(FAMILIES[name])
 
 
-def lazily(name: str) -> None:
+def lazily(name):
     each = Tried(FAMILIES[name])
     assert all(point.is_lazy for _, point in each.model.attention_points())
 
 
-def scores(name: str) -> None:
+def scores(name):
     each = tried(name)
     with attnlab.record(each.model, "*") as recording:
         each.run()
@@ -45,7 +42,7 @@ def scores(name: str) -> None:
     assert difference(found[found.isfinite()], raw[found.isfinite()]) <= 1e-5
 
 
-def named(name: str) -> None:
+def named(name):
     assert "decoder.layers.0.cross_attention.weights" in site_names(Tried(FAMILIES[name]).model)
 
 
@@ -113,7 +110,7 @@ FAULTS = {"backends.registry": REGISTRY, "attention_call": CALL, **OTHERS}
     ),
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
-def test_a_planted_fault_is_seen(module: str, fault: tuple[str, Any, str, str, str]) -> None:
+def test_a_planted_fault_is_seen(module, fault):
     _, check, family, old, new = fault
     if check in (attached, lazily, scores, named):  # no tests of their own
         check(family)
@@ -125,7 +122,7 @@ def test_a_planted_fault_is_seen(module: str, fault: tuple[str, Any, str, str, s
 
 
 @pytest.mark.parametrize("name", list(REFUSED))
-def test_a_family_without_a_seam_is_refused_and_told_why(name: str) -> None:
+def test_a_family_without_a_seam_is_refused_and_told_why(name):
     family, why = REFUSED[name]
     with pytest.raises(CouldNotRun, match=why):
         attach(family.build())
@@ -134,13 +131,13 @@ def test_a_family_without_a_seam_is_refused_and_told_why(name: str) -> None:
 class _Odd(nn.Module):
     """An attention of one's own with something wrong about it."""
 
-    def __init__(self, fault: str) -> None:
+    def __init__(self, fault):
         super().__init__()
         source = torch.Generator().manual_seed(0)
         self.turned = nn.Parameter(torch.randn(8, 24, generator=source))
         self.fault, self.calls = fault, 0
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         query, key, value = (
             each.unflatten(-1, (2, 4)).transpose(1, 2)
             for each in (x @ self.turned).split(8, dim=-1)
@@ -164,7 +161,7 @@ class _Odd(nn.Module):
         ("dropout left on", "gives a different output each time"),
     ],
 )
-def test_a_model_whose_attention_cannot_be_vouched_for_is_refused(fault: str, why: str) -> None:
+def test_a_model_whose_attention_cannot_be_vouched_for_is_refused(fault, why):
     inputs = {"x": torch.randn(1, 5, 8, generator=torch.Generator().manual_seed(1))}
     attach(_Odd(""), example=inputs)
     with pytest.raises(CouldNotRun, match=why):

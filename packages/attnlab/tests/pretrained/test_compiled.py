@@ -1,13 +1,9 @@
-"""Models compiled by torch.compile, whole or in part, run as they were written while hooks are
-installed; attention in TorchScript is refused."""
-
-from collections.abc import Callable, Iterator
-from typing import Any
+"""Models compiled by torch.compile, whole or in part."""
 
 import pytest
 import torch
 from parts.planting import planted
-from torch import Tensor, nn
+from torch import nn
 
 import attnlab
 from attnlab.errors import CouldNotRun
@@ -16,38 +12,38 @@ from tests.pretrained.written import Attention, Layers, SoftmaxAttention, X
 HOOKED: list[None] = []  # while there is something in it, nothing may be compiled
 
 
-def backend(graph: Any, inputs: Any) -> Callable[..., Any]:
+def backend(graph, inputs):
     assert not HOOKED, "something was compiled while hooks were installed"
     return graph.forward
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_hooked() -> Iterator[None]:
+def _nothing_is_hooked():
     yield
     HOOKED.clear()
 
 
-def whole(model: nn.Module) -> Callable[[Tensor], Tensor]:
+def whole(model):
     return torch.compile(model, backend=backend)
 
 
-def in_place(model: nn.Module) -> Callable[[Tensor], Tensor]:
+def in_place(model):
     model.compile(backend=backend)
     return model
 
 
-def one_layer(model: nn.Module) -> Callable[[Tensor], Tensor]:
+def one_layer(model):
     model.layers[0] = torch.compile(model.layers[0], backend=backend)
     return model
 
 
-def one_forward(model: nn.Module) -> Callable[[Tensor], Tensor]:
+def one_forward(model):
     model.layers[1].forward = torch.compile(model.layers[1].forward, backend=backend)
     return model
 
 
-def around(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    def step(x: Tensor) -> Tensor:
+def around(model):
+    def step(x):
         return model(x)
 
     return torch.compile(step, backend=backend)
@@ -59,9 +55,7 @@ def around(model: nn.Module) -> Callable[[Tensor], Tensor]:
     [(way, SoftmaxAttention) for way in (whole, in_place, one_layer, one_forward, around)]
     + [(whole, Attention)],
 )
-def test_compiled_code_runs_as_it_was_written_while_hooks_are_installed(
-    compiled: Callable[[nn.Module], Callable[[Tensor], Tensor]], kind: type[nn.Module]
-) -> None:
+def test_compiled_code_runs_as_it_was_written_while_hooks_are_installed(compiled, kind):
     model = Layers(kind)
     plain = model(X)
     fast = compiled(model)
@@ -81,7 +75,7 @@ def test_compiled_code_runs_as_it_was_written_while_hooks_are_installed(
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("which", ["", "layers.1"])
-def test_attention_in_torchscript_is_refused_by_name(which: str) -> None:
+def test_attention_in_torchscript_is_refused_by_name(which):
     model = Layers(SoftmaxAttention)
     if which:
         model.layers[1] = torch.jit.trace(model.layers[1], X)
@@ -91,7 +85,7 @@ def test_attention_in_torchscript_is_refused_by_name(which: str) -> None:
 
 
 @torch.no_grad()
-def test_a_model_compiled_while_it_is_recorded_computes_the_same_afterwards() -> None:
+def test_a_model_compiled_while_it_is_recorded_computes_the_same_afterwards():
     model = Layers(SoftmaxAttention)
     lab, plain = attnlab.load(model, example=(X,)), model(X)
     with attnlab.record(lab, "*attention.weights") as recording:
@@ -103,7 +97,7 @@ def test_a_model_compiled_while_it_is_recorded_computes_the_same_afterwards() ->
     assert torch.equal(fast(X), plain)
 
 
-def test_compiled_code_that_runs_as_such_under_hooks_is_seen() -> None:
+def test_compiled_code_that_runs_as_such_under_hooks_is_seen():
     with (
         planted("attnlab.pretrained.pass_state", '"force_eager"', '"default"'),
         pytest.raises(CouldNotRun, match="was compiled while hooks"),

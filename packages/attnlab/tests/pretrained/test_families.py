@@ -3,7 +3,6 @@ computes, to the last bits. By default a sample of them, of every kind."""
 
 import pytest
 import torch
-from torch import Tensor
 
 import attnlab
 from tests.pretrained.families import FAMILIES, each_family, each_of
@@ -14,9 +13,7 @@ pytest.importorskip("transformers")
 
 
 @each_family
-def test_weights_are_the_model_s_own_looked_at_and_to_the_bit_where_they_are_computed_openly(
-    name: str,
-) -> None:
+def test_weights_are_the_model_s_own_looked_at_and_to_the_bit_where_they_are_computed_openly(name):
     assert looked(name) <= 1e-6
     weights, output = opened(name)
     assert weights <= (0.0 if FAMILIES[name].is_exact else 1e-6)
@@ -27,7 +24,7 @@ def test_weights_are_the_model_s_own_looked_at_and_to_the_bit_where_they_are_com
     (name for name, family in FAMILIES.items() if family.in_double),
     always=["gemma3", "bloom", "t5"],
 )
-def test_weights_in_float64_are_the_model_s_own_to_twelve_places(name: str) -> None:
+def test_weights_in_float64_are_the_model_s_own_to_twelve_places(name):
     each = Tried(FAMILIES[name], torch.float64)
     is_made = all(point.is_lazy for _, point in each.model.attention_points())
     if is_made:
@@ -42,16 +39,15 @@ def test_weights_in_float64_are_the_model_s_own_to_twelve_places(name: str) -> N
 
 
 @each_family
-def test_looking_at_everything_leaves_the_output_as_it_is(name: str) -> None:
+def test_looking_at_everything_leaves_the_output_as_it_is(name):
     each = tried(name)
     with attnlab.record(each.model, "*"):
         found = each.run()
     assert torch.equal(found, each.plain)
 
 
-def _zeroed_by_hand(each: Tried, point: str, head: int) -> Tensor:
-    """The output when a head's slice is zeroed before the output projection, by a hook of the
-    test's own."""
+def _zeroed_by_hand(each, point, head):
+    """The output when a head's slice is zeroed before the output projection."""
     anatomy, number = each.place(point.rpartition(".")[0])
     heads = each.heads(point)
     projection = anatomy.cross if point.endswith("cross_attention") else anatomy.projection
@@ -65,7 +61,7 @@ def _zeroed_by_hand(each: Tried, point: str, head: int) -> Tensor:
             parameter.copy_(kept)
         return found
 
-    def zero(value: Tensor, block: int) -> Tensor | None:
+    def zero(value, block):
         if block != number:
             return None
         width = value.shape[-1] // heads
@@ -76,7 +72,7 @@ def _zeroed_by_hand(each: Tried, point: str, head: int) -> Tensor:
 
 
 @each_family
-def test_a_head_zeroed_is_its_slice_zeroed_before_the_output_projection(name: str) -> None:
+def test_a_head_zeroed_is_its_slice_zeroed_before_the_output_projection(name):
     each = tried(name)
     for number, point in enumerate(each.points):
         head = number % each.heads(point)
@@ -87,7 +83,7 @@ def test_a_head_zeroed_is_its_slice_zeroed_before_the_output_projection(name: st
 
 
 @pytest.mark.slow
-def test_the_table_in_the_documents_is_what_is_measured() -> None:
+def test_the_table_in_the_documents_is_what_is_measured():
     assert DOCUMENT.read_text(encoding="utf-8") == document(), (
         "write it anew: cd packages/attnlab && python -m tests.pretrained.table"
     )

@@ -1,12 +1,8 @@
-"""The first pass of a stranger's model: it reads a small input made for it, or one sentence says
-why it cannot."""
-
-from collections.abc import Callable
-from typing import Any
+"""The first pass of a stranger's model: it reads a small input made for it."""
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import attnlab
 from attnlab.errors import CouldNotRun
@@ -20,8 +16,8 @@ pytest.importorskip("transformers")
 
 @pytest.mark.parametrize("ends", [[2, 3], [2], list(range(16)), -1])
 def test_a_model_whose_texts_may_end_in_several_tokens_loads_and_is_probed_without_them(
-    ends: Any, tmp_path
-) -> None:
+    ends, tmp_path
+):
     model = attnlab.load(llama(tmp_path / "model", eos_token_id=ends))
     probed = set(probe_inputs(model.foreign)["input_ids"].flatten().tolist())
     assert probed <= set(range(16))
@@ -29,7 +25,7 @@ def test_a_model_whose_texts_may_end_in_several_tokens_loads_and_is_probed_witho
         assert not probed & {1, 2, 3}
 
 
-def test_numbers_that_may_be_negative_pass(tmp_path) -> None:
+def test_numbers_that_may_be_negative_pass(tmp_path):
     attnlab.load(
         llama(
             tmp_path / "model", max_relative_positions=-1, vision_feature_layer=-2, pad_token_id=-1
@@ -40,12 +36,12 @@ def test_numbers_that_may_be_negative_pass(tmp_path) -> None:
 class Plain(nn.Module):
     """One block of torch, and whatever is made of what it gives."""
 
-    def __init__(self, makes: Callable[[Tensor], Any]) -> None:
+    def __init__(self, makes):
         super().__init__()
         self.block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         self.makes = makes
 
-    def forward(self, vectors: Tensor) -> Any:
+    def forward(self, vectors):
         return self.makes(self.block(vectors))
 
 
@@ -61,9 +57,7 @@ EXAMPLE = torch.linspace(-1, 1, 40).reshape(1, 5, 8)
         (lambda found: None, "no tensor"),
     ],
 )
-def test_a_model_that_returns_a_number_is_refused(
-    makes: Callable[[Tensor], Any], what: str
-) -> None:
+def test_a_model_that_returns_a_number_is_refused(makes, what):
     with pytest.raises(CouldNotRun, match=rf"^Plain returns {what}, .*\(batch, length, width\)\.$"):
         attach(Plain(makes), example={"vectors": EXAMPLE})
 
@@ -77,14 +71,12 @@ def test_a_model_that_returns_a_number_is_refused(
         ({}, "missing 1 required"),
     ],
 )
-def test_an_example_that_does_not_fit_is_told_with_what_the_model_takes(
-    example: Any, words: str
-) -> None:
+def test_an_example_that_does_not_fit_is_told_with_what_the_model_takes(example, words):
     with pytest.raises(CouldNotRun, match=rf"{words}.*It takes \(vectors\); give"):
         attach(Plain(lambda found: found), example=example)
 
 
-def test_settings_that_make_no_input_are_told_likewise() -> None:
+def test_settings_that_make_no_input_are_told_likewise():
     model = FAMILIES["llama"].build(return_dict=False)
     with pytest.raises(CouldNotRun, match="a small input made from its settings"):
         attach(model)

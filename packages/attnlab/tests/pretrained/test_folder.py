@@ -1,5 +1,4 @@
-"""What is read of a model's files before anything is loaded: every limit from both sides, and no
-foreign exception."""
+"""What is read of a model's files before anything is loaded: every limit from both sides."""
 
 import json
 import random
@@ -121,7 +120,7 @@ def test_more_weights_than_memory_are_refused_and_as_many_are_not(tmp_path, monk
         inspect_folder(path)
 
 
-def mutated(content: bytes, source: random.Random) -> bytes:
+def mutated(content, source):
     """Change some bytes, cut some out, or put some in twice."""
     found = bytearray(content)
     for _ in range(source.randint(1, 4)):
@@ -140,7 +139,7 @@ def mutated(content: bytes, source: random.Random) -> bytes:
     return bytes(found)
 
 
-def sound_gguf() -> bytes:
+def sound_gguf():
     facts = {
         "general.architecture": (8, text("llama")),
         "layers": (4, struct.pack("<I", 3)),
@@ -181,7 +180,7 @@ def test_whatever_is_changed_in_a_file_nothing_but_our_sentence_is_raised(
     assert [words for words in refused if not words.endswith(".")] == []
 
 
-def written(path: Path, content: bytes) -> Path:
+def written(path, content):
     path.write_bytes(content)
     return path
 

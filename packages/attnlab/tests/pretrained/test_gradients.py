@@ -1,8 +1,6 @@
-"""Gradients of what is recorded in foreign models: those of the model's own tensors, whatever
-brings its attention to the hook point."""
+"""Gradients of what is recorded in foreign models: those of the model's own tensors."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -24,9 +22,7 @@ TOKENS = torch.randint(3, 50, (2, 7), generator=torch.Generator().manual_seed(0)
 @pytest.mark.parametrize(
     "name", sampled(["llama", "bloom", "gpt_oss", "gpt2", "bert", "gemma2", "falcon"], 3)
 )
-def test_the_gradient_of_weights_is_the_one_that_the_eager_model_s_own_weights_get(
-    name: str,
-) -> None:
+def test_the_gradient_of_weights_is_the_one_that_the_eager_model_s_own_weights_get(name):
     """And the output is what open attention computes."""
     model = tried(name).model
     foreign, real = model.foreign, torch.ones_like(TOKENS)
@@ -54,7 +50,7 @@ def test_the_gradient_of_weights_is_the_one_that_the_eager_model_s_own_weights_g
         check_scores(recording, site)
 
 
-def check_scores(recording: Any, site: str) -> None:
+def check_scores(recording, site):
     """Hold the gradient of scores to what the softmax makes of that of the weights."""
     weights, gradient = recording[site], recording.gradient(site)
     expected = weights * (gradient - (gradient * weights).sum(-1, keepdim=True))
@@ -65,15 +61,15 @@ def check_scores(recording: Any, site: str) -> None:
 class Written(Attention):
     """Attention written by hand in several ways, and its weights kept on the graph."""
 
-    def __init__(self, way: str, dropout: float = 0.0) -> None:
+    def __init__(self, way, dropout=0.0):
         super().__init__()
         self.way, self.dropout = way, dropout
         self.weights, self.scores = torch.empty(0), torch.empty(0)
 
-    def sides(self, x: Tensor) -> list[Tensor]:
+    def sides(self, x):
         return [part.flatten(0, 1) if self.way == "flat" else part for part in self.parts(x)]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         query, key, value = self.sides(x)
         self.scores = query @ key.mT / math.sqrt(WIDTH // HEADS)
         if self.way == "added mask":
@@ -94,15 +90,13 @@ class Written(Attention):
 @pytest.mark.parametrize(
     ("way", "dropout"), [("filled mask", 0.0), ("added mask", 0.5), ("einsum", 0.0), ("flat", 0.5)]
 )
-def test_the_gradients_of_attention_written_by_hand_are_its_own_tensors_gradients(
-    way: str, dropout: float
-) -> None:
+def test_the_gradients_of_attention_written_by_hand_are_its_own_tensors_gradients(way, dropout):
     torch.manual_seed(0)
     foreign, x = Written(way, dropout).eval(), torch.randn(BATCH, LENGTH, WIDTH)
     model = attach(foreign, example=(x,))
     foreign.train(dropout > 0)
 
-    def loss() -> Tensor:
+    def loss():
         torch.manual_seed(1)
         return foreign(x)[1, 4].square().sum()
 
@@ -122,12 +116,12 @@ def test_the_gradients_of_attention_written_by_hand_are_its_own_tensors_gradient
 class Multi(nn.Module):
     """Multi-head attention of torch."""
 
-    def __init__(self, needs_weights: bool) -> None:
+    def __init__(self, needs_weights):
         super().__init__()
         self.attend = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
         self.needs_weights = needs_weights
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         found: Tensor = self.attend(x, x, x, attn_mask=HIDDEN, need_weights=self.needs_weights)[0]
         return found
 
@@ -135,7 +129,7 @@ class Multi(nn.Module):
 class Fused(Written):
     """Torch's fused attention."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         heads = F.scaled_dot_product_attention(*self.sides(x), is_causal=True)
         if self.way == "flat":
             heads = heads.unflatten(0, (-1, HEADS))
@@ -143,7 +137,7 @@ class Fused(Written):
 
 
 @pytest.mark.parametrize("kind", ["weights", "no weights", "fused", "flat"])
-def test_the_gradient_of_weights_is_that_of_the_heads_times_the_values(kind: str) -> None:
+def test_the_gradient_of_weights_is_that_of_the_heads_times_the_values(kind):
     torch.manual_seed(0)
     x = torch.randn(BATCH, LENGTH, WIDTH)
     foreign = Fused(kind) if kind in ("fused", "flat") else Multi(kind == "weights")
@@ -157,7 +151,7 @@ def test_the_gradient_of_weights_is_that_of_the_heads_times_the_values(kind: str
     check_scores(recording, site)
 
 
-def test_every_recorded_site_gets_its_gradient_whatever_the_order_of_axes() -> None:
+def test_every_recorded_site_gets_its_gradient_whatever_the_order_of_axes():
     for batch_first in (True, False):
         torch.manual_seed(0)
         layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=batch_first)
@@ -173,12 +167,12 @@ def test_every_recorded_site_gets_its_gradient_whatever_the_order_of_axes() -> N
         torch.testing.assert_close(first if batch_first else first.transpose(0, 1), x.grad)
 
 
-def test_the_gradient_of_the_stream_between_is_that_of_the_model_s_own_sum() -> None:
+def test_the_gradient_of_the_stream_between_is_that_of_the_model_s_own_sum():
     model = tried("gpt2").model
     foreign, own = model.foreign, {}
     foreign.zero_grad()
 
-    def keep(_: nn.Module, args: Any) -> None:
+    def keep(_, args):
         args[0].retain_grad()
         own["sum"] = args[0]
 
@@ -196,7 +190,7 @@ def test_the_gradient_of_the_stream_between_is_that_of_the_model_s_own_sum() -> 
         torch.testing.assert_close(each.grad, before, rtol=1e-5, atol=1e-6)
 
 
-def test_where_no_gradient_comes_the_reason_is_true() -> None:
+def test_where_no_gradient_comes_the_reason_is_true():
     model, site = tried("llama").model, "layers.1.attention.weights"
     foreign = model.foreign
 

@@ -2,18 +2,12 @@
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from types import FrameType
-from typing import Any
 
 import pytest
 import torch
 from parts.planting import planted
-from torch import nn
 
 import attnlab
-from attnlab.pretrained.model import Pretrained
 from attnlab.sites import Hook, installed, site_names
 from tests.pretrained.trying import tried
 
@@ -24,11 +18,11 @@ MAX_CALLS = 1178 // 3  # 1178 were counted when hooks were installed everywhere
 
 
 @pytest.fixture
-def t5() -> Pretrained:
+def t5():
     return tried("t5").model
 
 
-def hooked_layers(foreign: nn.Module) -> set[str]:
+def hooked_layers(foreign):
     """Return the blocks of T5 that hold a hook, or a forward of ours, in any module."""
     found = set()
     for path, module in foreign.named_modules():
@@ -38,11 +32,11 @@ def hooked_layers(foreign: nn.Module) -> set[str]:
     return found
 
 
-def own_calls(run: Callable[[], object]) -> int:
+def own_calls(run):
     """Count the calls of Python functions of attnlab."""
     count = 0
 
-    def note(frame: FrameType, event: str, _: object) -> None:
+    def note(frame, event, _):
         nonlocal count
         count += event == "call" and frame.f_code.co_filename.startswith(HOME)
 
@@ -63,11 +57,11 @@ HEADS = {
 }
 
 
-def edited(model: Pretrained, part: str) -> AbstractContextManager[Any]:
+def edited(model, part):
     return attnlab.edit(model, attnlab.ZeroHead(site=part, head=1))
 
 
-def recorded(model: Pretrained, part: str) -> AbstractContextManager[Any]:
+def recorded(model, part):
     return attnlab.record(model, f"{part}.weights")
 
 
@@ -80,7 +74,7 @@ def test_one_head_has_hooks_at_its_own_layer_alone(t5, looked, part):
     assert hooked_layers(t5.foreign) == set()
 
 
-def check_calls(model: Pretrained) -> None:
+def check_calls(model):
     for edit in (
         attnlab.ZeroHead(site="decoder.layers.1.attention", head=1),
         attnlab.edits.UniformPattern(site="encoder.layers.0.attention", head=1),
@@ -107,13 +101,13 @@ class _Everywhere(Hook):
 
     changes = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.found: dict[str, int] = {}
 
-    def wants(self, site: str) -> bool:
+    def wants(self, site):
         return True
 
-    def visit(self, site: str, value: torch.Tensor) -> torch.Tensor:
+    def visit(self, site, value):
         self.found[site] = self.found.get(site, 0) + 1
         return value
 

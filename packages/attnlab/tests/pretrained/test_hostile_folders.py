@@ -1,9 +1,4 @@
-"""Malformed and hostile models are refused with a sentence: nothing read elsewhere, no socket, no
-code, no memory.
-
-All are opened one after another in one child process that watches itself (`watching.py`); the same
-watch sees each harm happen when the check against it is taken out.
-"""
+"""Hostile models are refused: nothing read elsewhere, no socket, no code, no memory."""
 
 import json
 import os
@@ -333,8 +328,7 @@ HUB_ID = "evil-organisation/evil-model"
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    """Open every hostile folder, and those of the planted faults, in one child process; return what
-    each did."""
+    """Open every hostile folder, and those of the planted faults, in one child process."""
     root = tmp_path_factory.mktemp("hostile")
     cases = [("sound", str(llama(root / "sound" / "model")), "")]
     makers = {name: make for name, (make, _) in HOSTILE.items()} | {"a hub id": None}

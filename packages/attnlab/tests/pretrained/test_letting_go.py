@@ -9,7 +9,7 @@ from parts.planting import planted
 
 from attnlab.edits.effects.baseline import run_plain
 from attnlab.look.inputs import Call
-from attnlab.sites import AttentionCall, Hook, installed
+from attnlab.sites import Hook, installed
 from tests.pretrained.trying import tried
 from tests.sampling import sampled
 
@@ -19,22 +19,22 @@ pytest.importorskip("transformers")
 class _Holding(Hook):
     """Counts the queries of earlier attentions that are still there when the next one comes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.changes = False
         self.most, self._seen = 0, list[weakref.ref[torch.Tensor]]()
 
-    def wants(self, site: str) -> bool:
+    def wants(self, site):
         return site.endswith("heads")
 
-    def watch(self, part: str, call: AttentionCall) -> None:
+    def watch(self, part, call):
         self._seen.append(weakref.ref(call.query))
         self.most = max(self.most, self.now())
 
-    def now(self) -> int:
+    def now(self):
         return sum(each() is not None for each in self._seen)
 
 
-def _held(name: str) -> tuple[int, int]:
+def _held(name):
     each, holding = tried(name), _Holding()
     gc.collect()
     gc.disable()

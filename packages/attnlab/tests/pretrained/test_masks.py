@@ -1,10 +1,8 @@
-"""Masks of foreign models: those that hold no numbers, rows that may attend to nothing, and edits
-of the mask where a model writes its attention out."""
+"""Masks of foreign models: those that hold no numbers, rows that may attend to nothing."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -27,23 +25,23 @@ PADDING[1] = True
 PADDING[2, -2:] = True
 
 
-def vectors() -> Tensor:
+def vectors():
     return torch.randn(BATCH, LENGTH, WIDTH, generator=torch.Generator().manual_seed(1))
 
 
 class Projected(Attention):
     """Attention of four heads with its own way to attend, and perhaps padding."""
 
-    def __init__(self, attend: Callable[..., Tensor]) -> None:
+    def __init__(self, attend):
         torch.manual_seed(0)
         super().__init__()
         self.attend = attend
 
-    def scores(self, x: Tensor) -> Tensor:
+    def scores(self, x):
         query, key, _ = self.parts(x)
         return query @ key.mT / math.sqrt(WIDTH // HEADS)
 
-    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+    def forward(self, x, padding=None):
         return self.out(self.attend(*self.parts(x), padding).transpose(1, 2).flatten(2))
 
 
@@ -57,12 +55,10 @@ BIASES = {
 
 @pytest.mark.parametrize("is_flat", [False, True])
 @pytest.mark.parametrize("named", BIASES)
-def test_a_causal_bias_of_torch_is_the_triangle_that_it_stands_for(
-    named: tuple[str, int], is_flat: bool
-) -> None:
+def test_a_causal_bias_of_torch_is_the_triangle_that_it_stands_for(named, is_flat):
     corner, queries = named
 
-    def attend(query: Tensor, key: Tensor, value: Tensor, _: Any) -> Tensor:
+    def attend(query, key, value, _):
         parts = [query[:, :, -queries:], key, value]
         if is_flat:
             parts = [part.flatten(0, 1) for part in parts]
@@ -90,7 +86,7 @@ def test_a_causal_bias_of_torch_is_the_triangle_that_it_stands_for(
     assert certificate.identity == 0.0
 
 
-def added(padding: Tensor, blocked: float) -> Tensor:
+def added(padding, blocked):
     mask = torch.zeros(padding.shape).masked_fill(padding, blocked)
     return mask[:, None, None].expand(-1, -1, LENGTH, -1)
 
@@ -98,8 +94,8 @@ def added(padding: Tensor, blocked: float) -> Tensor:
 Attend = Callable[..., Tensor]
 
 
-def fused(blocked: float | None) -> Attend:
-    def attend(query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None) -> Tensor:
+def fused(blocked):
+    def attend(query, key, value, padding):
         mask = None
         if padding is not None:
             mask = ~padding[:, None, None].expand(-1, -1, LENGTH, -1)
@@ -109,8 +105,8 @@ def fused(blocked: float | None) -> Attend:
     return attend
 
 
-def written(blocked: float) -> Attend:
-    def attend(query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None) -> Tensor:
+def written(blocked):
+    def attend(query, key, value, padding):
         scores = query @ key.mT / math.sqrt(WIDTH // HEADS)
         if padding is not None:
             scores = scores + added(padding, blocked)
@@ -135,8 +131,8 @@ LOWEST = torch.finfo(torch.float32).min
     ],
 )
 def test_a_row_that_may_attend_to_nothing_is_recorded_as_the_model_computes_it(
-    attend: Attend, expected: float, with_padding: bool
-) -> None:
+    attend, expected, with_padding
+):
     foreign, x = Projected(attend).eval(), vectors()
     model = attach(foreign, example=(x, PADDING) if with_padding else (x,))
     with torch.no_grad(), attnlab.record(model, "*") as recording:
@@ -152,9 +148,7 @@ def test_a_row_that_may_attend_to_nothing_is_recorded_as_the_model_computes_it(
 
 
 @pytest.mark.parametrize("needs_weights", [False, True])
-def test_multi_head_attention_of_padding_alone_is_recorded_as_torch_computes_it(
-    needs_weights: bool,
-) -> None:
+def test_multi_head_attention_of_padding_alone_is_recorded_as_torch_computes_it(needs_weights):
     torch.manual_seed(0)
     foreign, x = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).eval(), vectors()
     model = attach(foreign, example=(x, x, x))
@@ -171,7 +165,7 @@ def test_multi_head_attention_of_padding_alone_is_recorded_as_torch_computes_it(
 
 
 @contextmanager
-def softmax_with(change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def softmax_with(change):
     """Change the scores of every softmax by hand."""
     real = F.softmax
     F.softmax = lambda scores, *args, **options: real(change(scores), *args, **options)
@@ -184,14 +178,12 @@ def softmax_with(change: Callable[[Tensor], Tensor]) -> Iterator[None]:
 @each_of(
     ["bloom", "mpt", "gptj", "xglm", "gpt_neo", "deberta"], always=["bloom", "gpt_neo", "deberta"]
 )
-def test_a_cut_edge_gives_the_logits_of_minus_infinity_in_the_model_s_own_softmax(
-    name: str,
-) -> None:
+def test_a_cut_edge_gives_the_logits_of_minus_infinity_in_the_model_s_own_softmax(name):
     model = tried(name).model
     foreign = model.foreign
     assert {each.backend for each in model.backends} == {"softmax"}
 
-    def without_edge(scores: Tensor) -> Tensor:
+    def without_edge(scores):
         cut = scores.clone()
         cut[..., 5, 2] = -math.inf
         return cut
@@ -216,7 +208,7 @@ def test_a_cut_edge_gives_the_logits_of_minus_infinity_in_the_model_s_own_softma
             assert bool(recording.blocked(site)[5, 2])
 
 
-def test_one_head_of_one_input_of_a_written_attention_is_cut() -> None:
+def test_one_head_of_one_input_of_a_written_attention_is_cut():
     foreign, x = Projected(written(-math.inf)).eval(), vectors()
     model = attach(foreign, example=(x,))
     scores = foreign.scores(x)
@@ -236,7 +228,7 @@ def test_one_head_of_one_input_of_a_written_attention_is_cut() -> None:
     )
 
 
-def test_an_edit_that_cuts_a_whole_row_leaves_dead_rows_of_the_model_alone() -> None:
+def test_an_edit_that_cuts_a_whole_row_leaves_dead_rows_of_the_model_alone():
     foreign, x = Projected(written(-math.inf)).eval(), vectors()
     model = attach(foreign, example=(x,))
     with (
@@ -253,7 +245,7 @@ def test_an_edit_that_cuts_a_whole_row_leaves_dead_rows_of_the_model_alone() -> 
 
 
 @pytest.mark.parametrize("edit", [op.RelaxMask(), op.ShiftMask(by=1), op.SetMask(mask="all")])
-def test_what_a_model_has_overwritten_is_not_opened_and_the_refusal_says_so(edit: op.Edit) -> None:
+def test_what_a_model_has_overwritten_is_not_opened_and_the_refusal_says_so(edit):
     model = tried("bloom").model
     with (
         torch.no_grad(),

@@ -21,7 +21,7 @@ from tests.sampling import first_of_each
 class Cache:
     """A cache as people write it: an object with a list of tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.keys: list[Tensor] = []
         self.seen = 0
 
@@ -29,7 +29,7 @@ class Cache:
 class Writing(Attention):
     """Writes into everything it has while it runs; its output does not depend on it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.register_buffer("running", torch.tensor([0.0, float("nan")]))
         self.register_buffer("signed", torch.tensor(-0.0))
@@ -43,7 +43,7 @@ class Writing(Attention):
         self.plain, self.array = torch.zeros(2), np.zeros(2)
         self.cache, self.source = Cache(), torch.Generator().manual_seed(3)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         self.running += 1
         self.signed.fill_(0.0)
         if self.mask is None:
@@ -69,19 +69,19 @@ class Writing(Attention):
 class Filling(Writing):
     """Its output depends on what it has seen, so that it is refused."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return super().forward(x) + self.step
 
 
 class Failing(Writing):
     """Breaks off after it has written."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         super().forward(x)
         raise RuntimeError("broken")
 
 
-def _bits(value: Any) -> Any:
+def _bits(value):
     """Everything in a value, in a form that can be compared."""
     if isinstance(value, Tensor):
         numbers = value.detach().numpy()
@@ -99,15 +99,13 @@ def _bits(value: Any) -> Any:
     return value
 
 
-def _everything(model: nn.Module) -> Any:
+def _everything(model):
     shared = torch.get_rng_state().tolist(), random.getstate()
     return _bits(model), shared, str(np.random.get_state())  # noqa: NPY002
 
 
 @pytest.mark.parametrize("kind", [Writing, Filling, Failing])
-def test_whatever_a_model_writes_while_it_runs_is_as_before_after_load(
-    kind: type[Writing],
-) -> None:
+def test_whatever_a_model_writes_while_it_runs_is_as_before_after_load(kind):
     model = kind()
     model.query.eval()  # the others are in training mode
     before = _everything(model)
@@ -119,9 +117,9 @@ def test_whatever_a_model_writes_while_it_runs_is_as_before_after_load(
     assert _everything(model) == before
 
 
-def test_an_example_that_the_model_writes_into_is_as_before() -> None:
+def test_an_example_that_the_model_writes_into_is_as_before():
     class Masking(Attention):
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             x[:, 0] = 0.0
             return super().forward(x)
 
@@ -130,14 +128,14 @@ def test_an_example_that_the_model_writes_into_is_as_before() -> None:
     assert torch.equal(example, X)
 
 
-def test_passes_that_a_certificate_repeats_leave_no_trace_in_the_model() -> None:
+def test_passes_that_a_certificate_repeats_leave_no_trace_in_the_model():
     class Counting(Attention):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.register_buffer("calls", torch.tensor(0))
             self.trail: list[Tensor] = []
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             self.calls += 1
             self.trail.append(x)
             return super().forward(x)
@@ -150,15 +148,15 @@ def test_passes_that_a_certificate_repeats_leave_no_trace_in_the_model() -> None
     assert int(model.calls) == len(model.trail) == 1
 
 
-def test_objects_of_the_standard_library_are_left_alone() -> None:
+def test_objects_of_the_standard_library_are_left_alone():
     class Logging(Attention):
         logger = logging.getLogger("attnlab.test.state")
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.own = self.logger
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             self.own.handlers = [logging.NullHandler()]
             return super().forward(x)
 
@@ -166,13 +164,13 @@ def test_objects_of_the_standard_library_are_left_alone() -> None:
     assert Logging.logger.handlers
 
 
-def test_a_model_that_replaces_modules_while_it_runs_is_refused_and_unchanged() -> None:
+def test_a_model_that_replaces_modules_while_it_runs_is_refused_and_unchanged():
     class Replacing(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.inner, self.kind = Attention(), "sparse"
 
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             if self.kind == "sparse":
                 self.inner, self.kind = Attention(), "full"
             return self.inner(x)
@@ -184,7 +182,7 @@ def test_a_model_that_replaces_modules_while_it_runs_is_refused_and_unchanged() 
     assert _everything(model) == before
 
 
-def test_a_model_with_lazy_parameters_is_refused_before_it_runs() -> None:
+def test_a_model_with_lazy_parameters_is_refused_before_it_runs():
     model = nn.Sequential(nn.LazyLinear(16), Attention())
     with pytest.raises(CouldNotRun, match="run it once, then load it"):
         attnlab.load(model, example=(X,))
@@ -193,7 +191,7 @@ def test_a_model_with_lazy_parameters_is_refused_before_it_runs() -> None:
     attnlab.load(model, example=(X,))
 
 
-def test_bigbird_stays_block_sparse() -> None:
+def test_bigbird_stays_block_sparse():
     pytest.importorskip("transformers")
     sparse = {"attention_type": "block_sparse", "block_size": 4, "num_random_blocks": 1}
     family = FAMILIES["big_bird (full)"]._replace(model="BigBirdModel")
@@ -220,6 +218,6 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("fault", "code", "wrong"), first_of_each(FAULTS, lambda _: "state"))
-def test_a_planted_fault_in_keeping_the_state_is_seen(fault: str, code: str, wrong: str) -> None:
+def test_a_planted_fault_in_keeping_the_state_is_seen(fault, code, wrong):
     with planted("attnlab.pretrained.model_state", code, wrong), pytest.raises(AssertionError):
         test_whatever_a_model_writes_while_it_runs_is_as_before_after_load(Writing)

@@ -1,6 +1,6 @@
 """Sites by module path, beside torch hooks written by hand in the same models."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -13,7 +13,6 @@ import attnlab
 from attnlab.edits import AddVector, MeanSite, ScaleSite, ZeroSite
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.probe import probe_inputs
 from attnlab.sites import site_names
 from tests.pretrained.families import FAMILIES, each_of
@@ -34,7 +33,7 @@ PATHS = {
 CASES = [(kind, path) for kind, paths in PATHS.items() for path in paths]
 
 
-def opened(kind: str) -> tuple[Pretrained, dict[str, Tensor]]:
+def opened(kind):
     """Open a tiny random model, and return it with two inputs of four tokens."""
     from tests.pretrained.speaking import made
 
@@ -51,14 +50,12 @@ def opened(kind: str) -> tuple[Pretrained, dict[str, Tensor]]:
 
 
 @contextmanager
-def by_hand(
-    model: Pretrained, path: str, change: Callable[[Tensor], Tensor] = lambda value: value
-) -> Iterator[list[Tensor]]:
+def by_hand(model, path, change=lambda value: value):
     """Keep the first tensor that a module returns, and put a changed one in its place."""
     seen: list[Tensor] = []
     place = path.replace("[", ".").replace("]", "")
 
-    def hook(_: nn.Module, args: Any, output: Any) -> Any:
+    def hook(_, args, output):
         value = output[0] if isinstance(output, Sequence | Mapping) else output
         seen.append(value.detach().clone())
         new = change(value)
@@ -73,17 +70,17 @@ def by_hand(
         handle.remove()
 
 
-def run(model: Pretrained, inputs: dict[str, Tensor]) -> Tensor:
+def run(model, inputs):
     with torch.no_grad():
         return model(**inputs)
 
 
-def batch_first(kind: str, value: Tensor) -> Tensor:
+def batch_first(kind, value):
     return value.transpose(0, 1) if kind == "torch" else value
 
 
 @pytest.mark.parametrize(("kind", "path"), CASES)
-def test_a_site_shows_and_changes_what_a_hook_by_hand_does(kind: str, path: str) -> None:
+def test_a_site_shows_and_changes_what_a_hook_by_hand_does(kind, path):
     model, inputs = opened(kind)
     plain = run(model, inputs)
     site = model.expose(path)
@@ -94,7 +91,7 @@ def test_a_site_shows_and_changes_what_a_hook_by_hand_does(kind: str, path: str)
     assert len(seen) == 1
     assert torch.equal(recording[site], batch_first(kind, seen[0]))
 
-    def last_of_row_one(value: Tensor) -> Tensor:
+    def last_of_row_one(value):
         new = batch_first(kind, value.clone())
         new[1, -1] *= 3.0
         return batch_first(kind, new)
@@ -112,7 +109,7 @@ def test_a_site_shows_and_changes_what_a_hook_by_hand_does(kind: str, path: str)
     assert torch.equal(run(model, inputs), plain)
 
 
-def test_all_edits_of_sites_effects_and_patches_take_them() -> None:
+def test_all_edits_of_sites_effects_and_patches_take_them():
     model, inputs = opened("gpt2")
     path = "transformer.h[1].mlp.c_fc"
     site = model.expose(path)
@@ -154,14 +151,14 @@ def test_all_edits_of_sites_effects_and_patches_take_them() -> None:
         assert torch.allclose(patches.after[0], measured.double(), atol=1e-6)
 
 
-def test_tokens_steps_and_a_cache() -> None:
+def test_tokens_steps_and_a_cache():
     model, _ = opened("gpt2")
     path = "transformer.h.0.mlp"
     site = model.expose(path)
     options: dict[str, Any] = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
     steps = [0]
 
-    def third_pass(value: Tensor) -> Tensor:
+    def third_pass(value):
         steps[0] += 1
         return value + 5.0 if steps[0] == 3 else value
 
@@ -174,7 +171,7 @@ def test_tokens_steps_and_a_cache() -> None:
     assert certificate.edits[0].values == 32
 
 
-def test_an_encoder_that_is_called_by_itself_and_twice() -> None:
+def test_an_encoder_that_is_called_by_itself_and_twice():
     model, inputs = opened("t5")
     site = model.expose("encoder.block[0].layer[1].DenseReluDense.wo")
     assert site == "encoder.module.encoder.block.0.layer.1.DenseReluDense.wo.result"
@@ -188,7 +185,7 @@ def test_an_encoder_that_is_called_by_itself_and_twice() -> None:
     assert certificate.edits[0].values == 2 * 32
 
 
-def test_modules_that_are_no_site() -> None:
+def test_modules_that_are_no_site():
     gpt2, _ = opened("gpt2")
     t5, _ = opened("t5")
     twice = attach(Twice().eval(), example={"src": torch.full((2, 5, 32), 200.0)})
@@ -211,17 +208,17 @@ def test_modules_that_are_no_site() -> None:
 class Twice(nn.Module):
     """A feed-forward part that is called once more where its input is large."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.inner = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
         self.last = nn.Linear(32, 32)
 
-    def forward(self, src: Tensor) -> Tensor:
+    def forward(self, src):
         x = self.last(self.inner(src))
         return self.last(x) if float(src.detach().abs().max()) > 100.0 else x
 
 
-def test_a_second_call_is_refused() -> None:
+def test_a_second_call_is_refused():
     model = attach(Twice().eval(), example={"src": torch.randn(2, 5, 32)})
     site = model.expose("last")
     attnlab.record(model, torch.randn(2, 5, 32), site)
@@ -229,7 +226,7 @@ def test_a_second_call_is_refused() -> None:
         attnlab.record(model, torch.full((2, 5, 32), 200.0), site)
 
 
-def test_the_error_for_a_modules_path_says_how_to_expose_it() -> None:
+def test_the_error_for_a_modules_path_says_how_to_expose_it():
     model, _ = opened("gpt2")
     advice = r"model\.expose\('transformer\.h\.1\.mlp\.c_fc'\)"
     for path in ("transformer.h[1].mlp.c_fc", "transformer.h.1.mlp.c_fc.output"):
@@ -241,7 +238,7 @@ def test_the_error_for_a_modules_path_says_how_to_expose_it() -> None:
             attnlab.effect(model, IDS, ZeroSite(site=path))
 
 
-def test_rows_and_positions_of_other_axes_are_refused() -> None:
+def test_rows_and_positions_of_other_axes_are_refused():
     cases = [("bert", "pooler"), ("t5", "decoder.block[1].layer[1].EncDecAttention.v")]
     for kind, path in cases:
         model, inputs = opened(kind)
@@ -253,7 +250,7 @@ def test_rows_and_positions_of_other_axes_are_refused() -> None:
             run(model, inputs)
 
 
-def test_planted_faults_are_seen() -> None:
+def test_planted_faults_are_seen():
     """The other element of a tuple, a value that is not put back, a wrong module, another call."""
     case = test_a_site_shows_and_changes_what_a_hook_by_hand_does
     module = "attnlab.pretrained.module_sites"
@@ -278,7 +275,7 @@ def test_planted_faults_are_seen() -> None:
 
 
 @each_of(["opt", "mixtral", "bart", "whisper", "swin", "clip"], ["opt"])
-def test_every_module_of_a_family_shows_what_it_returns(name: str) -> None:
+def test_every_module_of_a_family_shows_what_it_returns(name):
     foreign = FAMILIES[name].build()
     model, inputs = attach(foreign), probe_inputs(foreign)
     plain = run(model, inputs)

@@ -1,10 +1,8 @@
-"""Foreign models in ways nobody was asked about: gone back over, copied, compiled, loaded twice,
-laid out otherwise."""
+"""Foreign models in ways nobody was asked about: gone back over, copied, compiled, loaded twice."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
@@ -33,10 +31,10 @@ PLACES = {
 
 
 @contextmanager
-def silenced(module: nn.Module, width: int) -> Iterator[None]:
+def silenced(module, width):
     """Zero the slice of the second head before a projection, by hand."""
 
-    def zero(_: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
+    def zero(_, args):
         return (args[0].clone().index_fill(-1, torch.arange(width, 2 * width), 0.0),)
 
     hook = module.register_forward_pre_hook(zero)
@@ -49,9 +47,7 @@ def silenced(module: nn.Module, width: int) -> Iterator[None]:
 # Gone back over, copied, compiled
 
 
-def _gradients(
-    foreign: nn.Module, inputs: dict[str, Any], change: AbstractContextManager[Any]
-) -> list[Tensor]:
+def _gradients(foreign, inputs, change):
     foreign.zero_grad()
     with change:
         foreign(**inputs)["logits"].square().sum().backward()
@@ -59,9 +55,7 @@ def _gradients(
 
 
 @pytest.mark.parametrize("name", ["llama", FALCON, "bloom"])
-def test_gradients_under_a_recording_are_right_where_a_block_is_computed_once_more(
-    name: str,
-) -> None:
+def test_gradients_under_a_recording_are_right_where_a_block_is_computed_once_more(name):
     foreign = FAMILIES[name].build(hidden_dropout=0.0, attention_dropout=0.0)
     inputs, model = probe_inputs(foreign), attach(foreign)
     foreign.train()
@@ -74,9 +68,7 @@ def test_gradients_under_a_recording_are_right_where_a_block_is_computed_once_mo
 @pytest.mark.parametrize(
     ("name", "reentrant"), [("llama", True), ("llama", False), (FALCON, True), ("bloom", False)]
 )
-def test_an_edit_is_refused_where_a_block_would_be_computed_once_more_without_it(
-    name: str, reentrant: bool
-) -> None:
+def test_an_edit_is_refused_where_a_block_would_be_computed_once_more_without_it(name, reentrant):
     foreign = FAMILIES[name].build(hidden_dropout=0.0, attention_dropout=0.0)
     inputs, model = probe_inputs(foreign), attach(foreign)
     foreign.train().activation_checkpointing_enable({"use_reentrant": reentrant})
@@ -87,7 +79,7 @@ def test_an_edit_is_refused_where_a_block_would_be_computed_once_more_without_it
         foreign(**inputs)
 
 
-def test_a_block_that_is_called_by_itself_as_checkpointing_calls_it_is_recorded() -> None:
+def test_a_block_that_is_called_by_itself_as_checkpointing_calls_it_is_recorded():
     foreign, inputs, model = tried("bloom").foreign, tried("bloom").inputs, tried("bloom").model
     block, calls = foreign.get_submodule("transformer.h.0"), []
     handle = block.register_forward_pre_hook(
@@ -105,7 +97,7 @@ def test_a_block_that_is_called_by_itself_as_checkpointing_calls_it_is_recorded(
 
 
 @pytest.mark.parametrize("name", ["llama", FALCON])
-def test_two_pairs_of_doors_of_one_model_at_once_are_refused(name: str) -> None:
+def test_two_pairs_of_doors_of_one_model_at_once_are_refused(name):
     foreign = FAMILIES[name].build()
     first, second = attach(foreign), attach(foreign)
     with (
@@ -122,10 +114,10 @@ def test_two_pairs_of_doors_of_one_model_at_once_are_refused(name: str) -> None:
             assert torch.equal(model(**first.example), expected)
 
 
-def test_a_model_can_be_loaded_while_another_is_looked_at_and_several_at_once() -> None:
+def test_a_model_can_be_loaded_while_another_is_looked_at_and_several_at_once():
     each, found = tried("llama"), list[int]()
 
-    def load(seed: int) -> None:
+    def load(seed):
         found.append(len(list(attach(FAMILIES["llama"].build(seed=seed)).attention_points())))
 
     with attnlab.record(each.model, "*") as recording:
@@ -141,11 +133,11 @@ def test_a_model_can_be_loaded_while_another_is_looked_at_and_several_at_once() 
     assert not is_replaced()
 
 
-def test_an_attention_function_that_the_user_put_into_the_table_is_used_and_stays_there() -> None:
+def test_an_attention_function_that_the_user_put_into_the_table_is_used_and_stays_there():
     table = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS
     usual, calls = table["sdpa"], list[nn.Module]()
 
-    def own(module: nn.Module, *args: Any, **options: Any) -> Any:
+    def own(module, *args, **options):
         calls.append(module)
         return usual(module, *args, **options)
 
@@ -160,7 +152,7 @@ def test_an_attention_function_that_the_user_put_into_the_table_is_used_and_stay
         del table["sdpa"]
 
 
-def test_a_mask_that_is_given_by_its_name_is_a_mask() -> None:
+def test_a_mask_that_is_given_by_its_name_is_a_mask():
     settings = {**FAMILIES["qwen3_moe"].settings, "num_dense_layers": 2}
     settings |= {"num_local_experts": 4, "num_shared_experts": 1}
     foreign = stirred(transformers.AfmoeForCausalLM(transformers.AfmoeConfig(**settings))).eval()
@@ -179,7 +171,7 @@ def test_a_mask_that_is_given_by_its_name_is_a_mask() -> None:
 
 
 @pytest.mark.parametrize("how", ["output_attentions", "eager", "flex_attention"])
-def test_a_pass_that_attends_in_another_way_than_the_doors_know_is_told(how: str) -> None:
+def test_a_pass_that_attends_in_another_way_than_the_doors_know_is_told(how):
     foreign = FAMILIES[FALCON if how != "flex_attention" else "llama"].build()
     model, inputs = attach(foreign), probe_inputs(foreign)
     if how != "output_attentions":
@@ -194,7 +186,7 @@ def test_a_pass_that_attends_in_another_way_than_the_doors_know_is_told(how: str
     assert not is_replaced()
 
 
-def test_ids_are_batch_first_also_where_a_stream_is_not_and_both_lengths_are_one() -> None:
+def test_ids_are_batch_first_also_where_a_stream_is_not_and_both_lengths_are_one():
     each = tried("xlnet")
     ids = torch.tensor([[5, 6], [7, 8]])
     with torch.no_grad(), attnlab.record(each.model, "*.weights") as recording:
@@ -205,7 +197,7 @@ def test_ids_are_batch_first_also_where_a_stream_is_not_and_both_lengths_are_one
     ]
 
 
-def test_a_second_attention_in_one_call_is_not_taken_for_cross_attention() -> None:
+def test_a_second_attention_in_one_call_is_not_taken_for_cross_attention():
     config = transformers.DiffLlamaConfig(**FAMILIES["llama"].settings)
     foreign = stirred(transformers.DiffLlamaForCausalLM(config)).eval()
     points = dict(attach(foreign).attention_points())
@@ -215,9 +207,7 @@ def test_a_second_attention_in_one_call_is_not_taken_for_cross_attention() -> No
     assert not any(point.is_cross for point in points.values())
 
 
-def test_a_name_is_looked_for_where_ids_are_known_and_the_certificate_says_where_they_are_not() -> (
-    None
-):
+def test_a_name_is_looked_for_where_ids_are_known_and_the_certificate_says_where_they_are_not():
     each = tried("gpt2")
     ids = torch.tensor([[9, 8, 7, 6]])
     with torch.no_grad():
@@ -237,45 +227,45 @@ def test_a_name_is_looked_for_where_ids_are_known_and_the_certificate_says_where
 class Attention(nn.Module):
     """Attention with 4 heads, written in one of several ways."""
 
-    def __init__(self, form: str) -> None:
+    def __init__(self, form):
         super().__init__()
         self.form, self.qkv, self.out = form, nn.Linear(16, 48), nn.Linear(16, 16)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         query, key, value = self.qkv(x).chunk(3, -1)
         return self.out(FORMS[self.form](query * 0.5, key, value))
 
 
-def _apart(side: Tensor) -> Tensor:
+def _apart(side):
     return side.unflatten(-1, (4, 4))
 
 
-def _heads_last(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _heads_last(query, key, value):
     scores = torch.einsum("bqhd,bkhd->bqhk", _apart(query), _apart(key))
     return torch.einsum("bqhk,bkhd->bqhd", scores.softmax(-1), _apart(value)).flatten(2)
 
 
-def _keys_first(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def _keys_first(query, key, value):
     weights = torch.einsum("bqhd,bkhd->bhkq", _apart(query), _apart(key)).softmax(-2)
     return (weights.mT @ _apart(value).transpose(1, 2)).transpose(1, 2).flatten(2)
 
 
-def _heads_folded_outside(*sides: Tensor) -> Tensor:
+def _heads_folded_outside(*sides):
     attended = fused(*(torch.cat(each.split(4, 2)) for each in sides), scale=1.0)
     return torch.cat(attended.split(len(sides[0])), 2)
 
 
-def _heads_before_inputs(*sides: Tensor) -> Tensor:
+def _heads_before_inputs(*sides):
     attended = fused(*(_apart(each).permute(2, 0, 1, 3) for each in sides), scale=1.0)
     return attended.permute(1, 2, 0, 3).flatten(2)
 
 
-def _usual(*sides: Tensor) -> Tensor:
+def _usual(*sides):
     attended = fused(*(_apart(each).transpose(1, 2) for each in sides), scale=1.0)
     return attended.transpose(1, 2).flatten(2)
 
 
-def _in_pieces(*sides: Tensor) -> Tensor:
+def _in_pieces(*sides):
     pieces = zip(*(each.split(4, 1) for each in sides), strict=True)
     return torch.cat([_usual(*piece) for piece in pieces], 1)
 
@@ -291,20 +281,20 @@ FORMS: dict[str, Callable[..., Tensor]] = {
 
 
 class Reader(nn.Module):
-    def __init__(self, form: str) -> None:
+    def __init__(self, form):
         super().__init__()
         self.embedding, self.layers = nn.Embedding(50, 16), nn.ModuleList([Attention(form)])
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids):
         x = self.embedding(ids)
         return x + self.layers[0](x)
 
 
-def reader(form: str) -> nn.Module:
+def reader(form):
     return stirred(Reader(form)).eval()
 
 
-def ids_of(batch: int, length: int) -> Tensor:
+def ids_of(batch, length):
     return torch.randint(0, 50, (batch, length), generator=torch.Generator().manual_seed(7))
 
 
@@ -315,12 +305,12 @@ def ids_of(batch: int, length: int) -> Tensor:
         *(("heads before inputs", 1), ("heads before inputs", 2)),
     ],
 )
-def test_attention_whose_axes_stand_in_another_order_is_refused(form: str, batch: int) -> None:
+def test_attention_whose_axes_stand_in_another_order_is_refused(form, batch):
     with pytest.raises(CouldNotRun, match="of 2 heads has 1" if batch == 2 else None):
         attach(reader(form), example=(ids_of(batch, 6),))
 
 
-def test_weights_that_give_nan_are_named() -> None:
+def test_weights_that_give_nan_are_named():
     module = reader("usual")
     with torch.no_grad():
         module.embedding.weight[:] = float("nan")
@@ -328,24 +318,24 @@ def test_weights_that_give_nan_are_named() -> None:
         attach(module, example=(ids_of(1, 6),))
 
 
-def test_a_text_in_the_place_of_ids_is_told_what_to_do() -> None:
+def test_a_text_in_the_place_of_ids_is_told_what_to_do():
     with pytest.raises(WrongUsage, match=r"model\(\*\*model\.inputs\(text\)\)"):
         tried("gptj").model("John and Mary")
 
 
-def test_a_recording_names_its_model() -> None:
+def test_a_recording_names_its_model():
     each = tried("gptj")
     with attnlab.record(each.model, "*.weights") as recording:
         each.run()
     assert recording.model["kind"] == f"{each.model.name}, GPTJForCausalLM"
 
 
-def test_pooling_heads_count_where_the_first_output_does_not_go_through_them() -> None:
+def test_pooling_heads_count_where_the_first_output_does_not_go_through_them():
     config = transformers.SiglipVisionConfig(**FAMILIES["vit"].settings)
     assert len(attach(transformers.SiglipVisionModel(config).eval()).backends) == 3
 
 
-def test_a_model_that_takes_no_short_text_is_tried_at_its_own_length() -> None:
+def test_a_model_that_takes_no_short_text_is_tried_at_its_own_length():
     sizes = {"vocab_size": 100, "d_model": 32, "n_head": 4, "d_head": 8, "d_inner": 48}
     config = transformers.FunnelConfig(**sizes, block_sizes=[1, 1], num_decoder_layers=1)
     found = attach(transformers.FunnelModel(config).eval()).backends
@@ -353,7 +343,7 @@ def test_a_model_that_takes_no_short_text_is_tried_at_its_own_length() -> None:
     assert all(each.effect > 0 for each in found)
 
 
-def test_what_attends_once_for_each_piece_is_edited_in_all_of_them() -> None:
+def test_what_attends_once_for_each_piece_is_edited_in_all_of_them():
     module = reader("in pieces")
     model = attach(module, example=(ids_of(1, 4),))
     ids, attention = ids_of(2, 12), module.layers[0]
@@ -368,9 +358,9 @@ def test_what_attends_once_for_each_piece_is_edited_in_all_of_them() -> None:
     assert len(recording.all(next(iter(recording)))) == 3
 
 
-def test_what_attends_more_often_than_the_doors_know_is_told() -> None:
+def test_what_attends_more_often_than_the_doors_know_is_told():
     class Thrice(Attention):
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             times = 3 if x.shape[1] > 6 else 2
             return self.out(sum(_usual(*self.qkv(x).chunk(3, -1)) * n for n in range(1, times + 1)))
 
@@ -397,9 +387,7 @@ orders = test_attention_whose_axes_stand_in_another_order_is_refused
         ("verify", "not _begins_with(twice, heads)", "0", orders, ("heads folded outside", 1)),
     ],
 )
-def test_a_planted_fault_is_noticed(
-    module: str, old: str, new: str, check: Callable[..., None], case: tuple[Any, ...]
-) -> None:
+def test_a_planted_fault_is_noticed(module, old, new, check, case):
     with (
         planted(f"attnlab.pretrained.{module}", old, new),
         pytest.raises((AssertionError, AttnlabError, pytest.fail.Exception)),

@@ -1,5 +1,4 @@
-"""Models that open: tiny random ones of several families, saved by transformers itself, without any
-network."""
+"""Models that open: tiny random ones of several families, saved by transformers itself."""
 
 import copy
 import json

@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 import attnlab
 from attnlab.pretrained.attach import attach
@@ -32,7 +31,7 @@ SHORT, LONG = 5, 9
 @pytest.mark.parametrize(
     ("side", "name"), first_of_each(PADDED, lambda case: (case[0], FAMILIES[case[1]].kind))
 )
-def test_a_padded_row_is_the_row_alone(side: str, name: str) -> None:
+def test_a_padded_row_is_the_row_alone(side, name):
     each = tried(name)
     source = torch.Generator().manual_seed(3)
     ids = torch.randint(3, 100, (2, LONG), generator=source)
@@ -86,9 +85,7 @@ MORE += [(name, torch.float16) for name, _ in HALF + MORE if name != "bert"]
         *(pytest.param(*case, marks=pytest.mark.slow) for case in MORE),
     ],
 )
-def test_models_in_half_precision_are_seen_to_their_own_precision(
-    name: str, dtype: torch.dtype
-) -> None:
+def test_models_in_half_precision_are_seen_to_their_own_precision(name, dtype):
     try:
         each = Tried(FAMILIES[name], dtype)
     except (RuntimeError, NotImplementedError) as refused:  # of torch, by the family's own code
@@ -108,9 +105,7 @@ def test_models_in_half_precision_are_seen_to_their_own_precision(
 
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("name", sampled(["llama", "t5", "gptj", "falcon", "swin"], 2))
-def test_nothing_stays_behind_also_when_the_model_breaks_off(
-    name: str, error: BaseException
-) -> None:
+def test_nothing_stays_behind_also_when_the_model_breaks_off(name, error):
     each = tried(name)
     with attnlab.record(each.model, "*"):
         with attnlab.edit(each.model, attnlab.ZeroHead(site=each.points[0], head=0), certify=False):
@@ -131,7 +126,7 @@ def test_nothing_stays_behind_also_when_the_model_breaks_off(
 
 
 @pytest.mark.parametrize("name", sampled(["llama", "gptj", "falcon"], 1))
-def test_two_models_of_one_config_do_not_disturb_each_other(name: str) -> None:
+def test_two_models_of_one_config_do_not_disturb_each_other(name):
     first = tried(name)
     other = copy.deepcopy(first.foreign)
     for module, own in zip(other.modules(), first.foreign.modules(), strict=True):
@@ -159,13 +154,13 @@ def test_two_models_of_one_config_do_not_disturb_each_other(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sampled(["llama", "gptj"], 1))
-def test_two_models_in_two_threads_do_not_disturb_each_other(name: str) -> None:
+def test_two_models_in_two_threads_do_not_disturb_each_other(name):
     first, other = tried(name), attach(FAMILIES[name].build(seed=1))
     plain = {first.model: first.plain, other: other(**first.inputs).detach()}
     wrong: list[str] = []
     together = threading.Barrier(2)
 
-    def work(model: nn.Module, head: int) -> None:
+    def work(model, head):
         together.wait()
         with torch.no_grad():
             for _ in range(4):
@@ -187,7 +182,7 @@ def test_two_models_in_two_threads_do_not_disturb_each_other(name: str) -> None:
     assert installed_hooks(first.foreign) == installed_hooks(other.foreign) == []
 
 
-def test_a_model_in_training_mode_stays_in_it_and_is_checked_in_rest() -> None:
+def test_a_model_in_training_mode_stays_in_it_and_is_checked_in_rest():
     foreign = FAMILIES["bert"].build().train()
     model = attach(foreign)
     assert all(module.training for module in foreign.modules())
@@ -197,7 +192,7 @@ def test_a_model_in_training_mode_stays_in_it_and_is_checked_in_rest() -> None:
 
 
 @pytest.mark.parametrize("name", sampled(["t5", "bart"], 1))
-def test_an_edit_of_cross_attention_moves_the_logits(name: str) -> None:
+def test_an_edit_of_cross_attention_moves_the_logits(name):
     each = tried(name)
     points = [point for point in each.points if point.endswith("cross_attention")]
     assert len(points) == 2
@@ -212,7 +207,7 @@ def test_an_edit_of_cross_attention_moves_the_logits(name: str) -> None:
             assert certificate.failures == []
 
 
-def test_the_scores_of_sinks_are_as_they_were_before_they_were_lowered() -> None:
+def test_the_scores_of_sinks_are_as_they_were_before_they_were_lowered():
     each = tried("gpt_oss")
     with attnlab.record(each.model, "*") as recording:
         each.run()
@@ -224,12 +219,11 @@ def test_the_scores_of_sinks_are_as_they_were_before_they_were_lowered() -> None
     assert float(weights.sum(-1).max()) < 1.0
 
 
-def _value_by_hand(each: Tried, head: int) -> Tensor:
-    """The eager output when one query head reads values of zero: its gathered values are zeroed by
-    hand."""
+def _value_by_hand(each, head):
+    """The eager output when one query head reads values of zero."""
     eager = eager_copy(each.foreign)
 
-    def zero(module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor]:
+    def zero(module, args):
         width = args[0].shape[-1] // 4
         place = torch.arange(head * width, (head + 1) * width)
         return (args[0].clone().index_fill(-1, place, 0.0),)
@@ -240,7 +234,7 @@ def _value_by_hand(each: Tried, head: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
-def test_the_value_of_one_query_head_of_a_group_is_its_own(name: str) -> None:
+def test_the_value_of_one_query_head_of_a_group_is_its_own(name):
     each = tried(name)
     zero = attnlab.edits.ZeroValue(site="layers.1.attention", head=2)
     with attnlab.edit(each.model, zero) as certificate:
@@ -250,7 +244,7 @@ def test_the_value_of_one_query_head_of_a_group_is_its_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2", "falcon (new)"])
-def test_a_mask_is_edited_beside_padding_on_the_left_and_certified(name: str) -> None:
+def test_a_mask_is_edited_beside_padding_on_the_left_and_certified(name):
     each = tried(name)
     ids = torch.randint(3, 101, (2, 9), generator=torch.Generator().manual_seed(3))
     real = torch.ones_like(ids)

@@ -1,9 +1,7 @@
-"""Models of plain torch: multi-head attention in all its forms, its layers and stacks, and
-attention called by hand."""
+"""Models of plain torch: multi-head attention in all its forms, its layers and stacks."""
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,11 +25,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensor
 BATCH, QUERIES, KEYS, WIDTH, HEADS = 3, 5, 7, 16, 4
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def drawn(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def stirred(model: nn.Module) -> nn.Module:
+def stirred(model):
     source = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -42,13 +40,13 @@ def stirred(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-def slowly(model: nn.Module, *given: Any, **options: Any) -> Any:
+def slowly(model, *given, **options):
     """What torch itself computes where its fast path is left."""
     with torch.no_grad(), SlowPath():
         return model(*given, **options)
 
 
-def as_added(blocked: Tensor) -> Tensor:
+def as_added(blocked):
     """A boolean mask as torch adds it to scores."""
     return torch.zeros(blocked.shape).masked_fill(blocked, float("-inf"))
 
@@ -85,7 +83,7 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
-def multi_head(named: str) -> tuple[nn.Module, tuple[Tensor, Tensor, Tensor]]:
+def multi_head(named):
     options = MODULES[named]
     module = stirred(nn.MultiheadAttention(WIDTH, HEADS, **options))
     query, key = (
@@ -109,7 +107,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("named", "called"), CASES)
-def test_multi_head_attention_is_computed_as_torch_does_to_the_bit(named: str, called: str) -> None:
+def test_multi_head_attention_is_computed_as_torch_does_to_the_bit(named, called):
     module, given = multi_head(named)
     told, model = CALLS[called], attach(module, example=given)
     own_output, own_weights = slowly(module, *given, **told)
@@ -127,9 +125,7 @@ def test_multi_head_attention_is_computed_as_torch_does_to_the_bit(named: str, c
         check_edits(module, given, told, model)
 
 
-def check_edits(
-    module: nn.Module, given: tuple[Tensor, ...], told: dict[str, Any], model: Pretrained
-) -> None:
+def check_edits(module, given, told, model):
     """Edits do what is done by hand."""
     site, width = "layers.0.cross_attention", WIDTH // HEADS
     by_hand = copy.deepcopy(module)
@@ -163,18 +159,18 @@ def check_edits(
 class ByHand(nn.Module):
     """Calls the function of multi-head attention itself."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.inside, self.outside = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
-    def forward(self, x: Tensor, **options: Any) -> Tensor:
+    def forward(self, x, **options):
         inside, outside = (self.inside.weight, self.inside.bias), self.outside
         weights = (*inside, None, None, False, 0.0, outside.weight, outside.bias)
         found = F.multi_head_attention_forward(x, x, x, WIDTH, HEADS, *weights, **options)
         return found[0]
 
 
-def test_the_function_called_by_hand_takes_masks_as_torch_does() -> None:
+def test_the_function_called_by_hand_takes_masks_as_torch_does():
     module, x = stirred(ByHand()), drawn(KEYS, BATCH, WIDTH)
     model = attach(module, example=(x,))
     hidden = torch.ones(KEYS, KEYS, dtype=torch.bool).triu(1)
@@ -191,7 +187,7 @@ def test_the_function_called_by_hand_takes_masks_as_torch_does() -> None:
         assert len(mask) == 1 or torch.equal(mask[1, 0], ~(hidden | PADDING[1]))
 
 
-def test_an_input_without_a_batch_is_a_batch_of_one() -> None:
+def test_an_input_without_a_batch_is_a_batch_of_one():
     module = stirred(nn.MultiheadAttention(WIDTH, HEADS))
     query, key = drawn(QUERIES, WIDTH), drawn(KEYS, WIDTH, seed=1)
     model = attach(module, example=(query, key, key))
@@ -204,7 +200,7 @@ def test_an_input_without_a_batch_is_a_batch_of_one() -> None:
 
 
 @pytest.mark.parametrize("told", [{"attn_mask": BLOCKED[:1]}, {"key_padding_mask": PADDING[:1]}])
-def test_what_torch_refuses_is_refused_also_while_somebody_looks(told: dict[str, Tensor]) -> None:
+def test_what_torch_refuses_is_refused_also_while_somebody_looks(told):
     module, given = multi_head("plain")
     model = attach(module, example=given)
     with pytest.raises((RuntimeError, AssertionError)):
@@ -214,7 +210,7 @@ def test_what_torch_refuses_is_refused_also_while_somebody_looks(told: dict[str,
 
 
 @pytest.mark.parametrize(("padded", "weights"), [(False, True), (True, False)])
-def test_a_causal_hint_is_taken_as_torch_takes_it(padded: bool, weights: bool) -> None:
+def test_a_causal_hint_is_taken_as_torch_takes_it(padded, weights):
     module = stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
     x, mask = drawn(BATCH, KEYS, WIDTH), nn.Transformer.generate_square_subsequent_mask(KEYS)
     model = attach(module, example=(x, x, x))
@@ -234,7 +230,7 @@ def test_a_causal_hint_is_taken_as_torch_takes_it(padded: bool, weights: bool) -
         module(x, x, x, is_causal=True)
 
 
-def test_gradients_and_dropout_are_torch_s_own() -> None:
+def test_gradients_and_dropout_are_torch_s_own():
     module = stirred(nn.MultiheadAttention(WIDTH, HEADS, dropout=0.5))
     x = drawn(KEYS, BATCH, WIDTH)
     model = attach(module, example=(x, x, x))
@@ -255,7 +251,7 @@ STACKS = [
 ]
 
 
-def encoder(batch_first: bool, norm_first: bool) -> nn.Module:
+def encoder(batch_first, norm_first):
     layer = nn.TransformerEncoderLayer(
         WIDTH, HEADS, 24, batch_first=batch_first, norm_first=norm_first
     )
@@ -263,15 +259,13 @@ def encoder(batch_first: bool, norm_first: bool) -> nn.Module:
 
 
 @contextmanager
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def counted(monkeypatch):
     """Count the calls of torch's fast path."""
     calls: list[str] = []
     for name in ("_transformer_encoder_layer_fwd", "_native_multi_head_attention"):
         function = getattr(torch, name)
 
-        def fast(
-            *args: Any, name: str = name, function: Callable[..., Any] = function, **options: Any
-        ) -> Any:
+        def fast(*args, name=name, function=function, **options):
             calls.append(name)
             return function(*args, **options)
 
@@ -279,9 +273,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield calls
 
 
-def test_the_fast_path_is_left_while_somebody_looks_and_only_then(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_fast_path_is_left_while_somebody_looks_and_only_then(monkeypatch):
     module, x = encoder(True, False), drawn(BATCH, QUERIES, WIDTH)
     model = attach(module, example=(x,))
     with torch.no_grad(), counted(monkeypatch) as calls:
@@ -299,7 +291,7 @@ def test_the_fast_path_is_left_while_somebody_looks_and_only_then(
     assert (found - plain).abs().max() < 2e-6
 
 
-def own_stream(module: nn.Module, x: Tensor, norm_first: bool) -> dict[str, Tensor]:
+def own_stream(module, x, norm_first):
     """What hooks at the layers' own modules see, by the names of sites; the stream by adding up."""
     seen: dict[str, Tensor] = {}
     with torch.no_grad(), SlowPath():
@@ -319,9 +311,7 @@ def own_stream(module: nn.Module, x: Tensor, norm_first: bool) -> dict[str, Tens
 
 
 @pytest.mark.parametrize(("batch_first", "norm_first"), STACKS)
-def test_every_site_of_an_encoder_shows_what_is_computed_there(
-    batch_first: bool, norm_first: bool
-) -> None:
+def test_every_site_of_an_encoder_shows_what_is_computed_there(batch_first, norm_first):
     module = encoder(batch_first, norm_first)
     x = drawn(BATCH, QUERIES, WIDTH) if batch_first else drawn(QUERIES, BATCH, WIDTH)
     model = attach(module, example=(x,))
@@ -342,9 +332,7 @@ CHANGED = [
 
 
 @pytest.mark.parametrize(("batch_first", "norm_first"), [(True, False), (False, True)])
-def test_the_stream_of_an_encoder_can_be_changed_at_one_place(
-    batch_first: bool, norm_first: bool
-) -> None:
+def test_the_stream_of_an_encoder_can_be_changed_at_one_place(batch_first, norm_first):
     module = encoder(batch_first, norm_first)
     x = drawn(BATCH, QUERIES, WIDTH) if batch_first else drawn(QUERIES, BATCH, WIDTH)
     model = attach(module, example=(x,))
@@ -366,7 +354,7 @@ def test_the_stream_of_an_encoder_can_be_changed_at_one_place(
         assert torch.equal(last if batch_first else last.transpose(0, 1), found)
 
 
-def test_a_whole_transformer_has_two_stacks_and_looks_across() -> None:
+def test_a_whole_transformer_has_two_stacks_and_looks_across():
     module = stirred(nn.Transformer(WIDTH, HEADS, 2, 2, 24, batch_first=True))
     source, target = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
     model = attach(module, example=(source, target))
@@ -390,7 +378,7 @@ def test_a_whole_transformer_has_two_stacks_and_looks_across() -> None:
     assert "decoder.layers.0.residual_after_cross" in recording
 
 
-def test_the_order_of_axes_makes_no_difference_at_the_doors() -> None:
+def test_the_order_of_axes_makes_no_difference_at_the_doors():
     source, target = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
     seen = []
     for batch_first in (True, False):
@@ -410,13 +398,13 @@ def test_the_order_of_axes_makes_no_difference_at_the_doors() -> None:
 class Reader(nn.Module):
     """A small language model of plain torch: ids (batch, length) in, logits out."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options):
         super().__init__()
         self.embed = nn.Embedding(50, WIDTH)
         self.blocks = nn.ModuleList(Block(Packed(**options)) for _ in range(2))
         self.head = nn.Linear(WIDTH, 50)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens):
         x = self.embed(tokens)
         for block in self.blocks:
             x = block(x)
@@ -424,23 +412,20 @@ class Reader(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, attention: nn.Module) -> None:
+    def __init__(self, attention):
         super().__init__()
         self.norm1, self.attn, self.norm2 = nn.LayerNorm(WIDTH), attention, nn.LayerNorm(WIDTH)
         self.mlp = nn.Sequential(nn.Linear(WIDTH, 24), nn.GELU(), nn.Linear(24, WIDTH))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         x = x + self.attn(self.norm1(x))
         return x + self.mlp(self.norm2(x))
 
 
 class Packed(nn.Module):
-    """Queries, keys and values in one projection, fused or written out, as libraries of pictures'
-    models have it."""
+    """Queries, keys and values in one projection, fused or written out."""
 
-    def __init__(
-        self, fused: bool = True, causal: bool = False, flat: bool = False, shared: int = 1
-    ) -> None:
+    def __init__(self, fused=True, causal=False, flat=False, shared=1):
         super().__init__()
         self.fused_attn, self.causal, self.flat, self.shared = fused, causal, flat, shared
         self.q = nn.Linear(WIDTH, WIDTH)
@@ -448,7 +433,7 @@ class Packed(nn.Module):
         self.proj = nn.Linear(WIDTH, WIDTH)
         self.scale = (WIDTH // HEADS) ** -0.5
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         batch, length, width = x.shape
         q = self.q(x).view(batch, length, HEADS, -1).transpose(1, 2)
         k, v = self.kv(x).view(batch, length, 2, HEADS // self.shared, -1).permute(2, 0, 3, 1, 4)
@@ -479,7 +464,7 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form: str) -> None:
+def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form):
     seen, outputs = [], []
     for fused in (True, False):
         module = stirred(Reader(fused=fused, **FORMS[form]))
@@ -519,9 +504,7 @@ def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form: str
 @pytest.mark.parametrize(
     ("form", "is_half"), [("plain", True), ("flat and causal", True), ("grouped", False)]
 )
-def test_an_opened_attention_of_half_precision_is_computed_in_full(
-    form: str, is_half: bool
-) -> None:
+def test_an_opened_attention_of_half_precision_is_computed_in_full(form, is_half):
     module = stirred(Reader(**FORMS[form]))
     module = module.to(torch.bfloat16) if is_half else module
     model = attach(module, example=(TOKENS,))
@@ -540,12 +523,12 @@ def test_an_opened_attention_of_half_precision_is_computed_in_full(
 class Looks(nn.Module):
     """Attention with its norm, added to the stream here or by whoever calls it."""
 
-    def __init__(self, adds: bool) -> None:
+    def __init__(self, adds):
         super().__init__()
         self.adds, self.norm = adds, nn.LayerNorm(WIDTH)
         self.attend = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+    def forward(self, x, memory=None):
         normed = self.norm(x)
         sides = (normed, normed) if memory is None else (memory, memory)
         found = self.attend(normed, *sides, need_weights=False)[0]
@@ -553,36 +536,35 @@ class Looks(nn.Module):
 
 
 class Feeds(nn.Module):
-    def __init__(self, adds: bool) -> None:
+    def __init__(self, adds):
         super().__init__()
         self.adds, self.norm = adds, nn.LayerNorm(WIDTH)
         self.up, self.down = nn.Linear(WIDTH, 24), nn.Linear(24, WIDTH)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         found = self.down(F.relu(self.up(self.norm(x))))
         return x + found if self.adds else found
 
 
 class Turns(nn.Module):
-    """An encoder and a decoder whose lists hold attention and feed-forward in turns, flat or layer
-    by layer."""
+    """An encoder and a decoder whose lists hold attention and feed-forward in turns."""
 
-    def __init__(self, nested: bool, adds: bool) -> None:
+    def __init__(self, nested, adds):
         super().__init__()
         self.nested, self.adds = nested, adds
         self.read = self._listed([Looks, Feeds])
         self.write = self._listed([Looks, Looks, Feeds])
 
-    def _listed(self, kinds: list[type[nn.Module]]) -> nn.ModuleList:
+    def _listed(self, kinds):
         layers = [[kind(self.adds) for kind in kinds] for _ in range(2)]
         if self.nested:
             return nn.ModuleList(nn.ModuleList(each) for each in layers)
         return nn.ModuleList(module for each in layers for module in each)
 
-    def parts(self, stack: nn.ModuleList) -> list[nn.Module]:
+    def parts(self, stack):
         return [part for each in stack for part in each] if self.nested else list(stack)
 
-    def forward(self, source: Tensor, target: Tensor, seen: list[Tensor] | None = None) -> Tensor:
+    def forward(self, source, target, seen=None):
         looked, memory = 0, source
         for stack in (self.read, self.write):
             x = source if stack is self.read else target
@@ -600,9 +582,7 @@ CROSS = "write.layers.1.cross_attention"
 
 
 @pytest.mark.parametrize(("nested", "adds"), [(True, True), (True, False), (False, True)])
-def test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_layer(
-    nested: bool, adds: bool
-) -> None:
+def test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_layer(nested, adds):
     module = stirred(Turns(nested, adds))
     given = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
     model = attach(module, example=given)
@@ -638,7 +618,7 @@ def test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_laye
     assert not torch.equal(found, plain)
 
 
-def test_layers_that_have_a_feed_forward_part_keep_their_numbers_beside_others() -> None:
+def test_layers_that_have_a_feed_forward_part_keep_their_numbers_beside_others():
     module = stirred(Reader())
     module.blocks.insert(1, Feeds(adds=True))
     module.blocks.append(Feeds(adds=True))
@@ -649,7 +629,7 @@ def test_layers_that_have_a_feed_forward_part_keep_their_numbers_beside_others()
     ]
 
 
-def test_a_model_that_nobody_described_asks_for_an_example() -> None:
+def test_a_model_that_nobody_described_asks_for_an_example():
     module = Reader()
     with pytest.raises(WrongUsage, match=r"takes \(tokens\)"):
         attach(module)
@@ -665,7 +645,7 @@ def test_a_model_that_nobody_described_asks_for_an_example() -> None:
         model(TOKENS, TOKENS)
 
 
-def test_an_edited_mask_blocks_what_torch_s_own_mask_blocks() -> None:
+def test_an_edited_mask_blocks_what_torch_s_own_mask_blocks():
     module, x = stirred(ByHand()), drawn(KEYS, BATCH, WIDTH)
     model, hidden = attach(module, example=(x,)), torch.zeros(KEYS, KEYS, dtype=torch.bool)
     cut = op.CutEdge(query=2, key=4)
@@ -675,7 +655,7 @@ def test_an_edited_mask_blocks_what_torch_s_own_mask_blocks() -> None:
     assert (found - slowly(module, x, attn_mask=hidden)).abs().max() < 2e-6
 
 
-def test_a_copy_is_attended_by_nobody() -> None:
+def test_a_copy_is_attended_by_nobody():
     x = drawn(BATCH, QUERIES, WIDTH)
     model = attach(encoder(True, True), example=(x,))
     with torch.no_grad():
@@ -697,7 +677,7 @@ RIGHT_PADDED = torch.zeros(BATCH, KEYS, dtype=torch.bool)
 RIGHT_PADDED[1, -2:] = RIGHT_PADDED[2, -1:] = True
 
 
-def padded(nested: bool, norm_first: bool, norm: bool) -> nn.Module:
+def padded(nested, norm_first, norm):
     layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=True, norm_first=norm_first)
     last = nn.LayerNorm(WIDTH) if norm else None
     return stirred(
@@ -715,8 +695,8 @@ def padded(nested: bool, norm_first: bool, norm: bool) -> nn.Module:
     ],
 )
 def test_looking_at_a_padded_encoder_gives_what_the_own_call_gives_at_every_position(
-    nested: bool, norm_first: bool, norm: bool, gradients: str
-) -> None:
+    nested, norm_first, norm, gradients
+):
     module, x = padded(nested, norm_first, norm), drawn(BATCH, KEYS, WIDTH)
     model = attach(module, example=(x,))
     for padding in (PADDING, RIGHT_PADDED, as_added(RIGHT_PADDED)):
@@ -731,7 +711,7 @@ def test_looking_at_a_padded_encoder_gives_what_the_own_call_gives_at_every_posi
         assert float(recording["layers.1.attention.weights"][1][..., blocked[1]].max()) == 0.0
 
 
-def test_padding_is_computed_where_the_input_alone_wants_a_gradient() -> None:
+def test_padding_is_computed_where_the_input_alone_wants_a_gradient():
     module = padded(True, False, False).requires_grad_(False)
     x = drawn(BATCH, KEYS, WIDTH)
     model = attach(module, example=(x,))
@@ -742,7 +722,7 @@ def test_padding_is_computed_where_the_input_alone_wants_a_gradient() -> None:
 
 
 @pytest.mark.parametrize("gradients", GRADIENTS)
-def test_a_decoder_reads_of_padding_what_it_reads_when_nobody_looks(gradients: str) -> None:
+def test_a_decoder_reads_of_padding_what_it_reads_when_nobody_looks(gradients):
     module = stirred(nn.Transformer(WIDTH, HEADS, 2, 2, 24, batch_first=True))
     given = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
     model = attach(module, example=given)
@@ -756,12 +736,12 @@ def test_a_decoder_reads_of_padding_what_it_reads_when_nobody_looks(gradients: s
 
 
 class Whole(nn.TransformerEncoder):
-    def forward(self, tokens: Tensor, blocked: Tensor | None = None) -> Tensor:
+    def forward(self, tokens, blocked=None):
         return super().forward(self.embed(tokens), src_key_padding_mask=blocked)
 
 
 class Alone(nn.TransformerEncoder):
-    def forward(self, tokens: Tensor, blocked: Tensor | None = None) -> Tensor:
+    def forward(self, tokens, blocked=None):
         stream = self.embed(tokens)
         for layer in self.layers:
             stream = layer(stream, src_key_padding_mask=blocked)
@@ -769,9 +749,7 @@ class Alone(nn.TransformerEncoder):
 
 
 @pytest.mark.parametrize("kind", [Whole, Alone])
-def test_padding_of_an_encoder_with_a_forward_of_its_own_is_what_that_forward_makes_of_it(
-    kind: type[nn.TransformerEncoder],
-) -> None:
+def test_padding_of_an_encoder_with_a_forward_of_its_own_is_what_that_forward_makes_of_it(kind):
     module = kind(nn.TransformerEncoderLayer(WIDTH, HEADS, 24, batch_first=True), 2)
     module.embed = nn.Embedding(20, WIDTH)
     tokens = torch.arange(BATCH * KEYS).view(BATCH, KEYS) % 20
@@ -785,14 +763,14 @@ def test_padding_of_an_encoder_with_a_forward_of_its_own_is_what_that_forward_ma
     assert float((found - plain).abs().max()) <= 4e-6
 
 
-def test_the_check_at_opening_takes_an_example_whose_padding_torch_leaves_out() -> None:
+def test_the_check_at_opening_takes_an_example_whose_padding_torch_leaves_out():
     module, x = padded(True, False, False), drawn(BATCH, KEYS, WIDTH)
     found = attach(module, example={"src": x, "src_key_padding_mask": RIGHT_PADDED}).fast_path
     assert found is not None
     assert 0.0 < found <= 4e-6
 
 
-def test_with_another_mode_at_work_torch_leaves_its_fast_path_and_padding_is_computed() -> None:
+def test_with_another_mode_at_work_torch_leaves_its_fast_path_and_padding_is_computed():
     module, x = padded(True, False, False), drawn(BATCH, KEYS, WIDTH)
     model = attach(module, example=(x,))
     with torch.no_grad(), SlowPath():
@@ -806,9 +784,7 @@ def test_with_another_mode_at_work_torch_leaves_its_fast_path_and_padding_is_com
 @pytest.mark.parametrize(
     "edit", [op.ZeroHead(layer=0, head=1), op.Temperature(layer=0, temperature=1.0)]
 )
-def test_the_certificate_compares_with_the_own_call_and_tells_the_fast_path(
-    gradients: str, edit: op.Edit
-) -> None:
+def test_the_certificate_compares_with_the_own_call_and_tells_the_fast_path(gradients, edit):
     module, x = encoder(True, False), drawn(BATCH, KEYS, WIDTH)
     model = attach(module, example=(x,))
     with GRADIENTS[gradients](), warnings.catch_warnings():
@@ -828,7 +804,7 @@ def test_the_certificate_compares_with_the_own_call_and_tells_the_fast_path(
     assert (line in str(certificate)) == (effect.fast_path is not None)
 
 
-def test_the_check_at_opening_measures_the_fast_path() -> None:
+def test_the_check_at_opening_measures_the_fast_path():
     module, x = encoder(True, False), drawn(BATCH, QUERIES, WIDTH)
     with torch.no_grad():
         plain = module(x)
@@ -838,7 +814,7 @@ def test_the_check_at_opening_measures_the_fast_path() -> None:
     assert attach(module, example=(x,)).fast_path is None
 
 
-def test_rows_without_anything_to_attend_to_stay_under_an_edit_that_changes_nothing() -> None:
+def test_rows_without_anything_to_attend_to_stay_under_an_edit_that_changes_nothing():
     module = stirred(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
     x = drawn(BATCH, KEYS, WIDTH)
     model = attach(module, example=(x, x, x))
@@ -900,9 +876,7 @@ FAULTS: dict[str, list[tuple[Any, ...]]] = {
         lambda fault: fault[0],
     ),
 )
-def test_a_planted_fault_is_noticed(
-    module: str, old: str, new: str, check: Callable[..., None], case: tuple[Any, ...]
-) -> None:
+def test_a_planted_fault_is_noticed(module, old, new, check, case):
     with (
         planted(f"attnlab.pretrained.{module}", old, new),
         pytest.raises((AssertionError, AttnlabError, RuntimeError)),

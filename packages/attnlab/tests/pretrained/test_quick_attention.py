@@ -1,5 +1,4 @@
-"""Attention within `faster_products`: by our own kernel, the same but for rounding, and gone
-afterwards."""
+"""Attention within `faster_products`: by our own kernel, the same but for rounding."""
 
 import pytest
 import torch

@@ -1,8 +1,6 @@
-"""Attention functions that users register with transformers, or put in place of its own: what they
-compute is what is shown and what goes on, or the model is refused."""
+"""Attention functions that users register with transformers, or put in place of its own."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -25,43 +23,43 @@ MADE: list[Tensor] = []
 """The weights that a function made, in order."""
 
 
-def _scores(query: Tensor, key: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+def _scores(query, key, scaling):
     """Scores and which of them are in the future."""
     scores = scaling * query @ key.repeat_interleave(query.shape[1] // key.shape[1], 1).mT
     return scores, torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
 
 
-def _mixed(weights: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+def _mixed(weights, value):
     MADE.append(weights)
     value = value.repeat_interleave(weights.shape[1] // value.shape[1], 1)
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
-def open_function(weights: Callable[[Tensor, Tensor], Tensor], name: str) -> Function:
+def open_function(weights, name):
     """An attention function whose weights are made from scores and what is in the future."""
 
-    def function(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any):
+    def function(module, query, key, value, mask, **more):
         return _mixed(weights(*_scores(query, key, more["scaling"])), value)
 
     function.__name__ = function.__qualname__ = name
     return function
 
 
-def masked(scores: Tensor, future: Tensor) -> Tensor:
+def masked(scores, future):
     return scores.masked_fill(future, float("-inf"))
 
 
-def with_sink(scores: Tensor, future: Tensor) -> Tensor:
+def with_sink(scores, future):
     scores = masked(scores, future)
     return torch.cat((scores, torch.ones_like(scores[..., :1])), -1).softmax(-1)[..., :-1]
 
 
-def divided(scores: Tensor, future: Tensor) -> Tensor:
+def divided(scores, future):
     raised = masked(scores, future).exp()
     return raised / raised.sum(-1, keepdim=True)
 
 
-def softmax_of(change: Callable[[Tensor], Tensor], name: str) -> Function:
+def softmax_of(change, name):
     return open_function(lambda scores, future: masked(change(scores), future).softmax(-1), name)
 
 
@@ -73,9 +71,7 @@ by_hand = open_function(divided, "by_hand")
 mask_after = open_function(lambda s, future: s.softmax(-1).masked_fill(future, 0.0), "mask_after")
 
 
-def fused_with_a_window(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any
-):
+def fused_with_a_window(module, query, key, value, mask, **more):
     scores, future = _scores(query, key, more["scaling"])
     seen = ~future & ~future.mT.roll(2, 0).tril(-2)
     heads = nn.functional.scaled_dot_product_attention(query, key, value, seen, enable_gqa=True)
@@ -83,9 +79,7 @@ def fused_with_a_window(
     return heads.transpose(1, 2).contiguous(), None
 
 
-def fused_of_transformers(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any
-):
+def fused_of_transformers(module, query, key, value, mask, **more):
     scores, future = _scores(1.5 * query, key, more["scaling"])
     MADE.append(scores.masked_fill(future, float("-inf")).softmax(-1))
     return sdpa_attention_forward(module, 1.5 * query, key, value, mask, **more)
@@ -94,7 +88,7 @@ def fused_of_transformers(
 SHOWN = [larger_scores, soft_cap, sinks, no_mask, fused_with_a_window, fused_of_transformers]
 
 
-def gated(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **more: Any):
+def gated(module, query, key, value, mask, **more):
     heads, weights = larger_scores(module, query, key, value, mask, **more)
     return heads * query.transpose(1, 2).sigmoid(), weights
 
@@ -115,7 +109,7 @@ WAYS = {
 
 
 @pytest.fixture(autouse=True)
-def _registry_as_before() -> Iterator[None]:
+def _registry_as_before():
     mappings = ALL_ATTENTION_FUNCTIONS._local_mapping, AttentionInterface._global_mapping
     before = [dict(mapping) for mapping in mappings]
     yield
@@ -125,7 +119,7 @@ def _registry_as_before() -> Iterator[None]:
         mapping.update(entries)
 
 
-def _llama(function: Function, way: str = "under a new name") -> nn.Module:
+def _llama(function, way="under a new name"):
     register, name = WAYS[way]
     register(name, function)
     model = FAMILIES["llama"].build()
@@ -139,9 +133,7 @@ def _llama(function: Function, way: str = "under a new name") -> nn.Module:
     + [(function, way) for way in list(WAYS)[1:] for function in (soft_cap, fused_with_a_window)],
 )
 @torch.no_grad()
-def test_what_a_registered_function_computes_is_shown_and_goes_on(
-    function: Function, way: str
-) -> None:
+def test_what_a_registered_function_computes_is_shown_and_goes_on(function, way):
     model = _llama(function, way)
     lab = attnlab.load(model)
     MADE.clear()
@@ -163,13 +155,13 @@ def test_what_a_registered_function_computes_is_shown_and_goes_on(
 
 @pytest.mark.parametrize(("function", "words"), REFUSED)
 def test_a_registered_function_whose_weights_are_not_what_mixes_the_tokens_is_refused(
-    function: Function, words: str
-) -> None:
+    function, words
+):
     with pytest.raises(CouldNotRun, match=words):
         attnlab.load(_llama(function))
 
 
-def test_a_function_registered_after_loading_is_refused_in_the_pass() -> None:
+def test_a_function_registered_after_loading_is_refused_in_the_pass():
     lab = attnlab.load(FAMILIES["llama"].build())
     ALL_ATTENTION_FUNCTIONS["sdpa"] = larger_scores
     with (
@@ -179,12 +171,12 @@ def test_a_function_registered_after_loading_is_refused_in_the_pass() -> None:
         lab(IDS)
 
 
-def test_a_registered_function_has_no_mask_to_edit() -> None:
+def test_a_registered_function_has_no_mask_to_edit():
     lab = attnlab.load(_llama(larger_scores))
     assert not [site for site in attnlab.sites.site_names(lab) if site.endswith("mask")]
 
 
-def test_a_registered_function_taken_for_eager_is_seen() -> None:
+def test_a_registered_function_taken_for_eager_is_seen():
     with (
         planted(
             "attnlab.pretrained.backends.registry",

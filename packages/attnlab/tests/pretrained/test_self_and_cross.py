@@ -1,55 +1,55 @@
 """Self-attention and cross-attention are told apart by what keys are made from, not by lengths."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import attnlab
 
 
-def names(model: nn.Module, *example: Tensor) -> list[str]:
+def names(model, *example):
     lab = attnlab.load(model.eval(), example=example)
     return [path for path, _ in lab.attention_points()]
 
 
 class Attend(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
 
-    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+    def forward(self, x, memory):
         scores = self.query(x) @ self.key(memory).mT / 4
         return x + scores.softmax(-1) @ self.value(memory)
 
 
 class Block(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.second = Attend(), Attend()
 
-    def forward(self, x: Tensor, memory: Tensor | None) -> Tensor:
+    def forward(self, x, memory):
         x = self.first(x, x)
         return self.second(x, x if memory is None else memory)
 
 
 class Stack(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.blocks = nn.ModuleList(Block() for _ in range(2))
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+    def forward(self, x, memory=None):
         for block in self.blocks:
             x = block(x, memory)
         return x
 
 
-def test_two_self_attentions_of_a_block_are_both_its_own() -> None:
+def test_two_self_attentions_of_a_block_are_both_its_own():
     found = names(Stack(), torch.randn(2, 6, 16))
     assert len(found) == 4
     assert not any("cross" in path for path in found)
 
 
-def test_a_memory_as_long_as_the_stream_is_cross_attention() -> None:
+def test_a_memory_as_long_as_the_stream_is_cross_attention():
     found = names(Stack(), torch.randn(2, 6, 16), torch.randn(2, 6, 16))
     assert [path.rpartition(".")[2] for path in found] == ["attention", "cross_attention"] * 2
 
@@ -57,16 +57,16 @@ def test_a_memory_as_long_as_the_stream_is_cross_attention() -> None:
 class Pooling(nn.Module):
     """Halves the stream: the queries are pooled from the keys before the block."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.blocks = nn.ModuleList(Attend() for _ in range(2))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         for block in self.blocks:
             x = block(x.unflatten(1, (-1, 2)).mean(2), x)
         return x
 
 
-def test_queries_pooled_from_the_keys_look_at_themselves() -> None:
+def test_queries_pooled_from_the_keys_look_at_themselves():
     assert not any("cross" in path for path in names(Pooling(), torch.randn(2, 8, 16)))

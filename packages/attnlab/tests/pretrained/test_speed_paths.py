@@ -1,8 +1,4 @@
-"""What is left out for speed in models that are not ours changes no number: a cache, known blocks,
-unasked logits.
-
-Each claim has a planted fault beside it, under which its check must fail.
-"""
+"""What is left out for speed in models that are not ours changes no number."""
 
 import gc
 import importlib
@@ -49,8 +45,7 @@ def logits_of(model, inputs):
 
 
 def metric_of(model, inputs):
-    """The logit of an answer at the last position alone, so that what comes before need not be
-    known."""
+    """The logit of an answer at the last position: what comes before need not be known."""
     logits = logits_of(model, inputs)
     labels = torch.full(logits.shape[:2], -100)
     labels[:, -1] = logits[:, -1].argmax(-1)

@@ -13,7 +13,7 @@ from attnlab.errors import WrongUsage
 from attnlab.pretrained.attach import attach
 from attnlab.sites import site_names
 from tests.pretrained.families import FAMILIES, Anatomy, each_family, stirred
-from tests.pretrained.trying import Tried, changed_at, difference, logits_of, split, tried
+from tests.pretrained.trying import changed_at, difference, logits_of, split, tried
 from tests.sampling import sampled
 
 pytest.importorskip("transformers")
@@ -38,7 +38,7 @@ UNTOLD: dict[str, tuple[str, ...]] = {
 
 
 @cache
-def _expected(each: Tried) -> dict[str, Tensor]:
+def _expected(each):
     """What hooks of the test's own see at every part, by the name of its site."""
     seen: dict[str, Tensor] = {}
     for site, where in SITES.items():
@@ -48,7 +48,7 @@ def _expected(each: Tried) -> dict[str, Tensor]:
 
 
 @each_family
-def test_every_stream_is_seen_as_hooks_of_one_s_own_see_it(name: str) -> None:
+def test_every_stream_is_seen_as_hooks_of_one_s_own_see_it(name):
     each = tried(name)
     expected = _expected(each)
     with attnlab.record(each.model, "*") as recording:
@@ -82,7 +82,7 @@ _NOT_STREAMS = (
 )
 
 
-def one_of_each_kind(each: Tried, *ends: str) -> list[str]:
+def one_of_each_kind(each, *ends):
     """Sites with these ends: of each kind in a stack one, in one block after another."""
     kinds: dict[str, list[str]] = {}
     for site in _expected(each):
@@ -92,7 +92,7 @@ def one_of_each_kind(each: Tried, *ends: str) -> list[str]:
 
 
 @each_family
-def test_a_vector_added_at_a_stream_is_added_by_hand(name: str) -> None:
+def test_a_vector_added_at_a_stream_is_added_by_hand(name):
     each = tried(name)
     sites = one_of_each_kind(each, "residual_before", "residual_between", "after_cross")
     assert sites
@@ -109,9 +109,8 @@ def test_a_vector_added_at_a_stream_is_added_by_hand(name: str) -> None:
         assert difference(found, by_hand) <= 2e-5 * size, site
 
 
-def _added_by_hand(each: Tried, site: str, vector: Tensor) -> Tensor:
-    """The output when a vector is added to what goes into the stream there, by a hook of the test's
-    own."""
+def _added_by_hand(each, site, vector):
+    """The output when a vector is added to what goes into the stream there."""
     block, _, own = site.rpartition(".")
     anatomy, number = each.place(block)
     where = {
@@ -126,7 +125,7 @@ def _added_by_hand(each: Tried, site: str, vector: Tensor) -> Tensor:
             anatomy.cross if own == "residual_after_cross" else anatomy.output or anatomy.projection
         )
 
-    def add(value: Tensor, index: int) -> Tensor | None:
+    def add(value, index):
         return value + vector if index == number else None
 
     with changed_at(each.foreign, anatomy, where, add):
@@ -134,7 +133,7 @@ def _added_by_hand(each: Tried, site: str, vector: Tensor) -> Tensor:
 
 
 @each_family
-def test_an_edit_at_the_feed_forward_part_reaches_the_output_as_one_by_hand(name: str) -> None:
+def test_an_edit_at_the_feed_forward_part_reaches_the_output_as_one_by_hand(name):
     each = tried(name)
     for index, site in enumerate(one_of_each_kind(each, *PARTS)):
         block = site.rpartition(".")[0].rpartition(".")[0]
@@ -144,7 +143,7 @@ def test_an_edit_at_the_feed_forward_part_reaches_the_output_as_one_by_hand(name
         with attnlab.edit(each.model, edit, certify=not index) as certificate:
             found = each.run()
 
-        def halve(value: Tensor, index: int, number: int = number) -> Tensor | None:
+        def halve(value, index, number=number):
             return value * 0.5 if index == number else None
 
         with changed_at(each.foreign, anatomy, where, halve):
@@ -157,14 +156,14 @@ def test_an_edit_at_the_feed_forward_part_reaches_the_output_as_one_by_hand(name
 @pytest.mark.parametrize(
     "name", sampled(["gptj", "granite", "gpt_neox", "phi", "falcon", "cohere"], 2)
 )
-def test_a_stream_that_is_not_there_is_asked_for_in_vain_and_it_is_said(name: str) -> None:
+def test_a_stream_that_is_not_there_is_asked_for_in_vain_and_it_is_said(name):
     each = tried(name)
     assert "layers.0.residual_between" not in site_names(each.model)
     with pytest.raises(WrongUsage, match="no site of this model matches"):
         attnlab.record(each.model, "layers.0.residual_between").__enter__()
 
 
-def test_blocks_that_do_not_attend_keep_their_numbers() -> None:
+def test_blocks_that_do_not_attend_keep_their_numbers():
     import transformers
 
     settings = {**FAMILIES["llama"].settings, "layer_types": ["conv", "full_attention"]}
@@ -174,7 +173,7 @@ def test_blocks_that_do_not_attend_keep_their_numbers() -> None:
     assert "layers.0.residual_after" in site_names(model)
 
 
-def test_logits_can_be_edited() -> None:
+def test_logits_can_be_edited():
     each = tried("llama")
     with attnlab.edit(each.model, attnlab.edits.ScaleSite(site="logits", factor=2.0)):
         assert torch.equal(each.run(), each.plain * 2.0)

@@ -1,5 +1,4 @@
-"""What a tokenizer's ids are called: readable, unlike one another, and found again by what a person
-types; and a tokenizer that dies of a text is refused in one sentence."""
+"""What a tokenizer's ids are called: readable, unlike one another."""
 
 import json
 

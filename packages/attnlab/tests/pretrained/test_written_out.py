@@ -1,8 +1,5 @@
-"""Attention that a model writes out itself: the weights that are shown are the matrix that
-multiplies the values, whatever lies between it and the softmax and whatever form the product has;
-what mixes no tokens, or cannot be shown, is refused by name."""
+"""Attention that a model writes out itself."""
 
-from collections.abc import Callable
 from fnmatch import fnmatch
 
 import pytest
@@ -19,19 +16,19 @@ TRIL = torch.ones(6, 6).tril()
 usual = SoftmaxAttention.weights
 
 
-def kind(name: str, **methods: Callable[..., Tensor]) -> type[SoftmaxAttention]:
+def kind(name, **methods):
     """A kind of attention, written out; `usual` gives its usual weights."""
     return type(name, (SoftmaxAttention,), methods)
 
 
-def one_head(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def one_head(query, key, value):
     return (query @ key.mT).softmax(-1) @ value
 
 
 class Masked(SoftmaxAttention):
     """The mask multiplies the weights, which are normalized again."""
 
-    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+    def weights(self, query, key):
         weights = super().weights(query, key) * TRIL
         return weights / weights.sum(-1, keepdim=True)
 
@@ -39,7 +36,7 @@ class Masked(SoftmaxAttention):
 class MaskedInPlace(SoftmaxAttention):
     """The same, in place."""
 
-    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+    def weights(self, query, key):
         weights = super().weights(query, key)
         weights *= TRIL
         weights[..., 0, 0] = 2.0
@@ -49,7 +46,7 @@ class MaskedInPlace(SoftmaxAttention):
 class TopTwo(SoftmaxAttention):
     """Only the two largest weights stay."""
 
-    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+    def weights(self, query, key):
         weights = super().weights(query, key)
         top = weights.topk(2, -1)
         return torch.zeros_like(weights).scatter(-1, top.indices, top.values)
@@ -58,18 +55,18 @@ class TopTwo(SoftmaxAttention):
 class Talking(SoftmaxAttention):
     """Heads are mixed by a layer after the softmax."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.talk = nn.Linear(4, 4)
 
-    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+    def weights(self, query, key):
         return self.talk(super().weights(query, key).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class TalkingByEinsum(Talking):
     """Heads are mixed by an einsum after the softmax."""
 
-    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+    def weights(self, query, key):
         weights = SoftmaxAttention.weights(self, query, key)
         return torch.einsum("bhij,gh->bgij", weights, self.talk.weight)
 
@@ -85,7 +82,7 @@ Turned = kind(
 class Selected(SoftmaxAttention):
     """Scores are selected before the softmax, so that its weights are what mixes the tokens."""
 
-    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+    def weights(self, query, key):
         scores = query @ key.mT / 2
         return scores.masked_fill(scores < scores.topk(2, -1).values[..., -1:], -1e9).softmax(-1)
 
@@ -99,7 +96,7 @@ ValuesFirst = kind(
 class ValuesTurned(SoftmaxAttention):
     """Values, (width, key), times weights, (key, query), as in attention over pictures."""
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         weights = self.weights(query, key).flatten(0, 1)
         return torch.bmm(value.flatten(0, 1).mT, weights.permute(0, 2, 1)).mT.unflatten(0, (2, 4))
 
@@ -110,7 +107,7 @@ Named = kind("Named", mix=lambda self, q, k, v: torch.matmul(input=self.weights(
 class BothFirst(SoftmaxAttention):
     """Both softmaxes run before the first product."""
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         halves = [slice(2), slice(2, 4)]
         weights = [self.weights(query[:, half], key[:, half]) for half in halves]
         return torch.cat([w @ value[:, half] for w, half in zip(weights, halves, strict=True)], 1)
@@ -129,9 +126,7 @@ PRODUCTS = [Twice, ValuesFirst, ValuesTurned, Named, BothFirst, FewerQueries]
 
 @pytest.mark.parametrize("kind", [SoftmaxAttention, *WEIGHTS, *PRODUCTS])
 @torch.no_grad()
-def test_the_matrix_that_multiplies_the_values_is_shown_and_its_product_edited(
-    kind: type[SoftmaxAttention],
-) -> None:
+def test_the_matrix_that_multiplies_the_values_is_shown_and_its_product_edited(kind):
     model = Layers(kind).eval()
     lab, plain, x = attnlab.load(model, example=(X,)), model(X), X
     with attnlab.record(lab, "*") as recording:
@@ -159,7 +154,7 @@ def test_the_matrix_that_multiplies_the_values_is_shown_and_its_product_edited(
 
 
 @torch.no_grad()
-def test_an_edit_of_weights_that_are_shown_at_the_product_reaches_the_values() -> None:
+def test_an_edit_of_weights_that_are_shown_at_the_product_reaches_the_values():
     model = Layers(Masked).eval()
     lab, plain = attnlab.load(model, example=(X,)), model(X)
     even = attnlab.edits.UniformPattern(site="layers.1.attention", head=0)
@@ -171,7 +166,7 @@ def test_an_edit_of_weights_that_are_shown_at_the_product_reaches_the_values() -
     assert torch.allclose(heads, even @ value[:, 0], atol=1e-6)
 
 
-def test_an_edit_of_values_and_the_gradient_of_values_reach_attention_that_is_written_out() -> None:
+def test_an_edit_of_values_and_the_gradient_of_values_reach_attention_that_is_written_out():
     model = Layers(Masked).eval()
     lab, part = attnlab.load(model, example=(X,)), "layers.1.attention"
     plain = model(X)
@@ -189,7 +184,7 @@ def test_an_edit_of_values_and_the_gradient_of_values_reach_attention_that_is_wr
     assert float(recording[f"{part}.heads"][:, 1].abs().min()) > 0.0
 
 
-def test_a_witness_moves_with_an_edit_of_heads_and_needs_all_three() -> None:
+def test_a_witness_moves_with_an_edit_of_heads_and_needs_all_three():
     lab = attnlab.load(Layers(Masked).eval(), example=(X,))
     zeroed = attnlab.ZeroHead(layer=1, head=0)
     with torch.no_grad(), attnlab.edit(lab, zeroed), attnlab.record(lab, "*") as recording:
@@ -209,7 +204,7 @@ class Sometimes(SoftmaxAttention):
     mask: Tensor | None = None
     in_place = False
 
-    def weights(self, query: Tensor, key: Tensor) -> Tensor:
+    def weights(self, query, key):
         weights = super().weights(query, key)
         if self.mask is None:
             return weights
@@ -218,9 +213,7 @@ class Sometimes(SoftmaxAttention):
 
 @torch.no_grad()
 @pytest.mark.parametrize("in_place", [False, True])
-def test_weights_that_are_changed_in_a_later_pass_alone_are_refused_there(
-    *, in_place: bool
-) -> None:
+def test_weights_that_are_changed_in_a_later_pass_alone_are_refused_there(*, in_place):
     model = Layers(Sometimes).eval()
     lab = attnlab.load(model, example=(X,))
     model.layers[1].mask, model.layers[1].in_place = TRIL, in_place
@@ -234,9 +227,9 @@ def test_weights_that_are_changed_in_a_later_pass_alone_are_refused_there(
     assert len(recording) == 2
 
 
-def test_dropout_in_training_changes_no_weights_that_are_shown() -> None:
+def test_dropout_in_training_changes_no_weights_that_are_shown():
     class Dropping(SoftmaxAttention):
-        def weights(self, query: Tensor, key: Tensor) -> Tensor:
+        def weights(self, query, key):
             return nn.functional.dropout(super().weights(query, key), 0.5, training=self.training)
 
     model = Layers(Dropping)
@@ -256,7 +249,7 @@ OverFeatures = kind(
 class OverFeaturesByEinsum(SoftmaxAttention):
     """The same with tokens on the last axis."""
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         context = torch.einsum("bhdn,bhen->bhde", key.mT.softmax(-1), value.mT)
         return torch.einsum("bhde,bhdn->bhen", context, query.mT.softmax(-2)).mT
 
@@ -267,12 +260,12 @@ KeysAlone = kind("KeysAlone", mix=lambda self, q, k, v: q @ (k.mT.softmax(-1) @ 
 class Experts(SoftmaxAttention):
     """A router and four experts."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.router = nn.Linear(4, 4)
         self.experts = nn.ModuleList([nn.Linear(4, 4) for _ in range(4)])
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         shares = self.router(query).softmax(-1)
         outputs = torch.stack([expert(query) for expert in self.experts], -2)
         return (shares.unsqueeze(-2) @ outputs).squeeze(-2)
@@ -281,14 +274,14 @@ class Experts(SoftmaxAttention):
 class AttentionAndExperts(Experts):
     """Attention beside a router, whose softmax comes first."""
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         return super().mix(query, key, value) + SoftmaxAttention.mix(self, query, key, value)
 
 
 class Windows(SoftmaxAttention):
     """Every query has a window of three keys of its own."""
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         keys, values = (
             nn.functional.pad(part, (0, 0, 1, 1)).unfold(2, 3, 1).mT for part in (key, value)
         )
@@ -299,18 +292,18 @@ class Windows(SoftmaxAttention):
 class Codebook(SoftmaxAttention):
     """A softmax over a table of the model's own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.choose, self.table = nn.Linear(4, 6), nn.Parameter(torch.randn(6, 4))
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         return self.choose(query).softmax(-1) @ self.table
 
 
 class Channels(SoftmaxAttention):
     """Features are compared and mixed, in every token alike."""
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         query, key = (nn.functional.normalize(part.mT, dim=-1) for part in (query, key))
         return ((query @ key.mT).softmax(-1) @ value.mT).mT
 
@@ -318,11 +311,11 @@ class Channels(SoftmaxAttention):
 class ScaledChannels(SoftmaxAttention):
     """The same, with scaled values, by einsum."""
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         weights = torch.einsum("bhnd,bhne->bhde", query, key).softmax(-1)
         return torch.einsum("bhde,bhne->bhnd", weights, value)
 
-    def parts(self, x: Tensor) -> list[Tensor]:
+    def parts(self, x):
         made = (2 * part(x) for part in (self.query, self.key, self.value))
         return [part.unflatten(-1, (4, 4)).transpose(1, 2) for part in made]
 
@@ -330,14 +323,14 @@ class ScaledChannels(SoftmaxAttention):
 class FusedChannels(Attention):
     """The same by fused attention."""
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         return super().mix(query.mT, key.mT, value.mT).mT
 
 
 class Slots(SoftmaxAttention):
     """A soft mixture of experts: slots are filled from the tokens, and shared out to them."""
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         x = query.transpose(1, 2).flatten(2)
         scores = self.key(x)[..., :5]
         slots = self.value(scores.softmax(1).mT @ x)
@@ -379,15 +372,13 @@ REFUSED: list[tuple[type[Attention], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "words"), REFUSED)
-def test_what_mixes_no_tokens_or_cannot_be_shown_is_refused_and_the_reason_said(
-    kind: type[Attention], words: str
-) -> None:
+def test_what_mixes_no_tokens_or_cannot_be_shown_is_refused_and_the_reason_said(kind, words):
     with pytest.raises(CouldNotRun, match=f"no attention was found .* {words}"):
         attnlab.load(Layers(kind).eval(), example=(X,))
 
 
 @torch.no_grad()
-def test_a_router_beside_attention_is_not_taken_for_it() -> None:
+def test_a_router_beside_attention_is_not_taken_for_it():
     model = Layers(AttentionAndExperts).eval()
     lab = attnlab.load(model, example=(X,))
     with attnlab.record(lab, "*.weights") as recording:
@@ -397,9 +388,9 @@ def test_a_router_beside_attention_is_not_taken_for_it() -> None:
     assert len(recording) == 2
 
 
-def test_a_head_whose_zeros_make_nan_is_no_head_without_effect() -> None:
+def test_a_head_whose_zeros_make_nan_is_no_head_without_effect():
     class Divided(SoftmaxAttention):
-        def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def mix(self, query, key, value):
             ones = torch.ones_like(value[..., :1])
             sums = self.weights(query, key) @ torch.cat((value, ones), -1)
             return sums[..., :-1] / sums[..., -1:]
@@ -407,7 +398,7 @@ def test_a_head_whose_zeros_make_nan_is_no_head_without_effect() -> None:
     assert attnlab.load(Layers(Divided).eval(), example=(X,)).backends
 
 
-def test_copies_of_a_model_are_refused_by_name() -> None:
+def test_copies_of_a_model_are_refused_by_name():
     with pytest.raises(WrongUsage, match=r"DataParallel runs copies .* model\.module"):
         attnlab.load(nn.DataParallel(Layers(SoftmaxAttention)), example=(X,))
 
@@ -415,7 +406,7 @@ def test_copies_of_a_model_are_refused_by_name() -> None:
 class Prefix(SoftmaxAttention):
     """Two keys of the model's own come before those of the tokens."""
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def mix(self, query, key, value):
         own = self.out.weight.reshape(1, 4, 16, 4)[:, :, :2].expand(len(query), -1, -1, -1)
         return super().mix(query, torch.cat((own, key), 2), torch.cat((own, value), 2))
 
@@ -431,9 +422,7 @@ Pieces = kind(
 
 
 @pytest.mark.parametrize("kind", [Prefix, First, Pieces])
-def test_queries_are_not_counted_from_the_end_where_their_positions_are_unknown(
-    kind: type[SoftmaxAttention],
-) -> None:
+def test_queries_are_not_counted_from_the_end_where_their_positions_are_unknown(kind):
     model = Layers(kind).eval()
     lab = attnlab.load(model, example=(X,))
     with (
@@ -445,7 +434,7 @@ def test_queries_are_not_counted_from_the_end_where_their_positions_are_unknown(
 
 @torch.no_grad()
 @pytest.mark.parametrize("added", ["add_bias_kv", "add_zero_attn"])
-def test_keys_that_multi_head_attention_adds_at_the_end_move_no_query(added: str) -> None:
+def test_keys_that_multi_head_attention_adds_at_the_end_move_no_query(added):
     torch.manual_seed(0)
     model = nn.MultiheadAttention(16, 4, batch_first=True, **{added: True}).eval()
     lab, site = attnlab.load(model, example=(X, X, X)), "layers.0.attention.weights"
@@ -473,9 +462,7 @@ FAULTS = [  # of a kind that is shown, under which it is not
 @pytest.mark.parametrize(
     ("module", "old", "new", "kind"), first_of_each(FAULTS, lambda fault: fault[0])
 )
-def test_a_planted_fault_in_what_is_shown_is_seen(
-    module: str, old: str, new: str, kind: type[SoftmaxAttention]
-) -> None:
+def test_a_planted_fault_in_what_is_shown_is_seen(module, old, new, kind):
     with (
         planted(f"attnlab.pretrained.{module}", old, new),
         pytest.raises((AssertionError, CouldNotRun)),
@@ -495,8 +482,8 @@ def test_a_planted_fault_in_what_is_shown_is_seen(
         ("any(_are_same_numbers(weights.scores", "any(False and (weights.scores"),
     ],
 )
-def test_a_softmax_that_is_wrongly_taken_for_attention_is_seen(old: str, new: str) -> None:
-    def check() -> None:
+def test_a_softmax_that_is_wrongly_taken_for_attention_is_seen(old, new):
+    def check():
         for kind, words in REFUSED:
             test_what_mixes_no_tokens_or_cannot_be_shown_is_refused_and_the_reason_said(kind, words)
 

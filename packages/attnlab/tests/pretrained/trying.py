@@ -1,16 +1,13 @@
-"""Models of the families with their hook points, made once and shared; and what the families' own
-code says of them."""
+"""Models of the families with their hook points, made once and shared."""
 
 import copy
 import re
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property, partial
-from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 import attnlab
@@ -20,32 +17,31 @@ from attnlab.pretrained.backends import caches
 from attnlab.pretrained.backends.registry import is_replaced
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.probe import probe_inputs
-from tests.pretrained.families import FAMILIES, Anatomy, Family
+from tests.pretrained.families import FAMILIES
 
 
 class Tried:
-    """One model of a family: `foreign` with its hook points, `model`, and what it puts out when
-    nobody looks, `plain`."""
+    """One model of a family: `foreign` with its hook points, `model`."""
 
-    def __init__(self, family: Family, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, family, dtype=torch.float32):
         self.family = family
         self.foreign = family.build().to(dtype)
         self.inputs = probe_inputs(self.foreign)
         self.model: Pretrained = attach(self.foreign)
         self.plain = self.run()
 
-    def run(self) -> Tensor:
+    def run(self):
         """Run the model through its hook points."""
         with torch.no_grad():
             return self.model(**self.inputs)
 
     @cached_property
-    def eager(self) -> nn.Module:
+    def eager(self):
         """A copy that uses the family's own open attention."""
         return eager_copy(self.foreign)
 
     @cached_property
-    def own_weights(self) -> list[Tensor]:
+    def own_weights(self):
         """The weights that the family itself gives, in the order of the hook points."""
         if not self.family.gives_weights:
             return self._returned_weights()
@@ -58,7 +54,7 @@ class Tried:
             return [*encoder, *(each for both in zip(decoder, cross, strict=True) for each in both)]
         return list(output["attentions"])
 
-    def _returned_weights(self) -> list[Tensor]:
+    def _returned_weights(self):
         """What the attention modules of the eager copy return beside their output."""
         found: list[Tensor] = []
         with ExitStack() as stack:
@@ -70,22 +66,22 @@ class Tried:
         return found
 
     @property
-    def points(self) -> list[str]:
+    def points(self):
         """Paths of the attentions, in the order in which they run."""
         return [path for path, _ in self.model.attention_points()]
 
     @property
-    def blocks(self) -> list[str]:
+    def blocks(self):
         """Paths of the blocks, in the order in which they run."""
         points = self.model.named_modules()
         blocks = [path for path, point in points if isinstance(point, BlockPoint)]
         return [path for path in blocks if not path.endswith("feed_forward")]
 
-    def heads(self, point: str) -> int:
+    def heads(self, point):
         """How many heads an attention has."""
         return dict(self.model.attention_points())[point].layout.num_heads
 
-    def stacks(self) -> list[tuple[Anatomy, list[str]]]:
+    def stacks(self):
         """Every stack by hand, with the paths of its blocks."""
         first, *others = self.family.anatomy
         sizes = [len(modules_of(self.foreign, each, "")) for each in others]
@@ -98,22 +94,22 @@ class Tried:
             start += size
         return found
 
-    def place(self, block: str) -> tuple[Anatomy, int]:
+    def place(self, block):
         """Which stack a block is of by hand, and its number there."""
         return next(
             (anatomy, blocks.index(block)) for anatomy, blocks in self.stacks() if block in blocks
         )
 
-    def run_eager(self, **options: Any) -> Any:
+    def run_eager(self, **options):
         """Run the copy that uses the family's own open attention."""
         with torch.no_grad(), _mended(self.family.name):
             return self.eager(**self.inputs, **options)
 
-    def own(self, where: Callable[[Anatomy], str]) -> dict[str, Tensor]:
+    def own(self, where):
         """What a hook at a part of every block sees, by the path of the block."""
         seen: dict[str, Tensor] = {}
 
-        def keep(blocks: list[str], value: Tensor, block: int) -> None:
+        def keep(blocks, value, block):
             seen[blocks[block]] = value.detach().clone()
 
         with ExitStack() as stack:
@@ -126,17 +122,17 @@ class Tried:
 
 
 @cache
-def tried(name: str, dtype: torch.dtype = torch.float32) -> Tried:
+def tried(name, dtype=torch.float32):
     """Make the model of a family once."""
     return Tried(FAMILIES[name], dtype)
 
 
-def logits_of(output: Any) -> Tensor:
+def logits_of(output):
     """Return what a model of transformers put out."""
     return output["logits"] if "logits" in output else next(iter(output.values()))
 
 
-def eager_copy(foreign: nn.Module) -> nn.Module:
+def eager_copy(foreign):
     """Copy a model, and have it use its own open attention."""
     copied = copy.deepcopy(foreign)
     copied.set_attn_implementation("eager")
@@ -147,7 +143,7 @@ def eager_copy(foreign: nn.Module) -> nn.Module:
     return copied
 
 
-def modules_of(foreign: nn.Module, anatomy: Anatomy, below: str) -> list[nn.Module]:
+def modules_of(foreign, anatomy, below):
     """List the modules of a part, block by block."""
     pattern = re.escape(anatomy.blocks).replace(r"\*", r"\d+") + (
         re.escape(f".{below}") if below else ""
@@ -157,7 +153,7 @@ def modules_of(foreign: nn.Module, anatomy: Anatomy, below: str) -> list[nn.Modu
     return found
 
 
-def split(where: str) -> tuple[str, str, slice]:
+def split(where):
     """Read "in PATH@1/2" as when, path, and which of the calls."""
     when, _, path = where.rpartition(" ")
     path, _, which = path.partition("@")
@@ -166,20 +162,17 @@ def split(where: str) -> tuple[str, str, slice]:
 
 
 @contextmanager
-def changed_at(
-    foreign: nn.Module, anatomy: Anatomy, where: str, change: Callable[[Tensor, int], Tensor | None]
-) -> Iterator[None]:
-    """Pass what goes in or comes out somewhere through `change(value, block)`; None leaves it as it
-    is."""
+def changed_at(foreign, anatomy, where, change):
+    """Pass what goes in or comes out through `change(value, block)`; None leaves it."""
     when, path, which = split(where)
     calls = [0]
 
-    def number() -> int | None:
+    def number():
         calls[0] += 1
         chosen = range(calls[0])[which]
         return len(chosen) - 1 if calls[0] - 1 in chosen else None
 
-    def before(_: nn.Module, args: Any, kwargs: Any) -> Any:
+    def before(_, args, kwargs):
         block = number()
         by_name = "hidden_states" in kwargs
         value = kwargs["hidden_states"] if by_name else args[0]
@@ -188,7 +181,7 @@ def changed_at(
             return None
         return (args, {**kwargs, "hidden_states": new}) if by_name else ((new, *args[1:]), kwargs)
 
-    def after(_: nn.Module, args: Any, output: Any) -> Any:
+    def after(_, args, output):
         block = number()
         is_one_of = isinstance(output, tuple | list)
         new = None if block is None else change(output[0] if is_one_of else output, block)
@@ -208,12 +201,9 @@ def changed_at(
 
 
 class InFull(TorchFunctionMode):
-    """Computes every softmax in the dtype of its scores; many families ask for float32 whatever the
-    model's is."""
+    """Computes every softmax in the dtype of its scores."""
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func in SOFTMAXES and kwargs.get("dtype") == torch.float32:
             kwargs = {**kwargs, "dtype": args[0].dtype}
@@ -221,9 +211,8 @@ class InFull(TorchFunctionMode):
 
 
 @contextmanager
-def _mended(name: str) -> Iterator[None]:
-    """Undo a mistake of transformers: falcon's eager attention adds ALiBi twice, its fused one
-    once."""
+def _mended(name):
+    """Undo a mistake of transformers: falcon's eager attention adds ALiBi twice."""
     if name != "falcon (ALiBi)":
         yield
         return
@@ -236,19 +225,19 @@ def _mended(name: str) -> Iterator[None]:
         yield
 
 
-def recorded_weights(each: Tried) -> tuple[list[Tensor], Tensor]:
+def recorded_weights(each):
     """The weights of all attentions as a recording has them, and the output of that pass."""
     with attnlab.record(each.model, "*.weights") as recording:
         output = each.run()
     return [recording[f"{point}.weights"] for point in each.points], output
 
 
-def furthest(found: list[Tensor], expected: list[Tensor]) -> float:
+def furthest(found, expected):
     """The largest difference of any two tensors."""
     return max(difference(one, other) for one, other in zip(found, expected, strict=True))
 
 
-def same(each: Tried) -> list[Any]:
+def same(each):
     """Edits that open every attention, and change nothing."""
     return [
         attnlab.edits.Temperature(site=point, head=head, temperature=1.0)
@@ -257,19 +246,19 @@ def same(each: Tried) -> list[Any]:
     ]
 
 
-def difference(found: Tensor, expected: Tensor) -> float:
+def difference(found, expected):
     """The largest difference of two tensors."""
     assert found.shape == expected.shape, f"{tuple(found.shape)} against {tuple(expected.shape)}"
     return float((found - expected).abs().max())
 
 
 @contextmanager
-def broken_off(each: Tried, point: str, number: int, error: BaseException) -> Iterator[None]:
+def broken_off(each, point, number, error):
     """Have a call of an attention's module, counted from 1, fail in the middle of its pass."""
     calls = [0]
     module = each.foreign.get_submodule(dict(each.model.structure.attentions)[point].place.path)
 
-    def fail(*_: Any) -> None:
+    def fail(*_):
         calls[0] += 1
         if calls[0] == number:
             raise error
@@ -281,7 +270,7 @@ def broken_off(each: Tried, point: str, number: int, error: BaseException) -> It
         hook.remove()
 
 
-def installed_hooks(model: nn.Module) -> list[str]:
+def installed_hooks(model):
     """What stands in a model or in the program that was not there before anybody looked."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 

@@ -1,11 +1,4 @@
-"""Opens folders in this process, and writes down what that did: files opened elsewhere, sockets,
-code, modules, memory.
-
-Run as a program: `python watching.py CASES.json`, where the cases are lists of name, path and
-planted fault. An audit hook sees every file that Python opens, every socket, and every class that a
-pickle asks for; what libraries in C open by themselves it does not see, which is why links are
-judged before.
-"""
+"""Run as `python watching.py CASES.json`: opens folders and writes down what that did."""
 
 import json
 import os
@@ -14,7 +7,6 @@ import sys
 import tempfile
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 SEEN: list[tuple[str, str]] = []
@@ -29,7 +21,7 @@ ALLOWED = tuple(
 )
 
 
-def hook(event: str, details: tuple[Any, ...]) -> None:
+def hook(event, details):
     if not WATCHING:
         return
     if event == "open" and isinstance(details[0], str | bytes | os.PathLike):
@@ -38,7 +30,7 @@ def hook(event: str, details: tuple[Any, ...]) -> None:
         SEEN.append((event, str(details)[:200]))
 
 
-def watched(path: str, own_source: str) -> dict[str, Any]:
+def watched(path, own_source):
     """Open one path, and say how that ended and what was seen."""
     from attnlab.pretrained.open.hub import open_pretrained
 
@@ -72,21 +64,20 @@ def watched(path: str, own_source: str) -> dict[str, Any]:
     }
 
 
-def count_modules() -> None:
-    """From here on, note each module that is made: a measure of work in which the machine has no
-    part."""
+def count_modules():
+    """Note each module that is made: a measure of work without the machine."""
     from torch import nn
 
     make = nn.Module.__init__
 
-    def counting(self: Any, *arguments: Any, **options: Any) -> None:
+    def counting(self, *arguments, **options):
         MODULES.append(1)
         make(self, *arguments, **options)
 
     nn.Module.__init__ = counting
 
 
-def own_places() -> tuple[str, str]:
+def own_places():
     """Say where a GGUF file is spread out."""
     from attnlab.pretrained.open.gguf import gguf_cache
 
@@ -94,15 +85,14 @@ def own_places() -> tuple[str, str]:
     return os.path.realpath(gguf_cache()), os.path.join(temporary, "attnlab-gguf-")
 
 
-def forgotten_peak() -> float:
-    """Let the system forget the most memory that this process ever had; return what it has, in
-    MB."""
+def forgotten_peak():
+    """Let the system forget the most memory that this process ever had."""
     with suppress(OSError):  # not on every system
         Path("/proc/self/clear_refs").write_text("5")
     return peak()
 
 
-def peak() -> float:
+def peak():
     """Return the most memory since the peak was forgotten, in MB."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -111,7 +101,7 @@ def peak() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def with_fault(fault: str) -> ExitStack:  # noqa: C901
+def with_fault(fault):  # noqa: C901
     """Take one check out."""
     import transformers
 
@@ -119,15 +109,15 @@ def with_fault(fault: str) -> ExitStack:  # noqa: C901
 
     stack = ExitStack()
 
-    def change(where: Any, name: str, what: Any) -> None:
+    def change(where, name, what):
         stack.enter_context(mock.patch.object(where, name, what))
 
-    def trusting(path: Any, **_: Any) -> Any:
+    def trusting(path, **_):
         return transformers.AutoModelForCausalLM.from_pretrained(
             path, trust_remote_code=True, local_files_only=True
         )
 
-    def unpickling(path: Any, **_: Any) -> Any:
+    def unpickling(path, **_):
         import pickle
 
         with open(Path(path) / "pytorch_model.bin", "rb") as file:
@@ -154,7 +144,7 @@ def with_fault(fault: str) -> ExitStack:  # noqa: C901
     return stack
 
 
-def main() -> None:
+def main():
     cases = json.loads(Path(sys.argv[1]).read_text())
     import torch
 

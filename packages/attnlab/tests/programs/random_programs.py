@@ -28,12 +28,12 @@ LONGEST = 4
 class Maker:
     """Makes one program from a seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed):
         self.random = random.Random(seed)
         self.alphabet = self.random.choice(ALPHABETS)
         self.made = [tokens, indices]
 
-    def program(self, depth: int) -> Program:
+    def program(self, depth):
         return Program(self.sequence(depth), self.alphabet, "random")
 
     def values(self, sequence):
@@ -128,7 +128,7 @@ class Maker:
         return aggregate(selector, self.number(min(depth, 1)), self.random.choice([0, 1, -1]))
 
 
-def random_program(seed: int) -> Program | None:
+def random_program(seed):
     """Return a program; None where the seed makes one without a meaning, or too large."""
     maker = Maker(seed)
     try:

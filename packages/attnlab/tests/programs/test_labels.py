@@ -119,8 +119,7 @@ def test_what_explain_says_of_the_error_is_so():
 
 
 def test_every_edit_finds_the_head_that_answers():
-    """In abcab the last b is answered by what came after the first, which head 1.0 writes; without
-    head 0.0, which says where that was, 1.0 looks elsewhere."""
+    """In abcab the last b is answered by what came after the first, which head 1.0 writes."""
     compiled = compile_program(library.induction("abc"), 6)
     model, ids, others = compiled.model, compiled.ids(["abcab"]), compiled.ids(["cbaca"])
     assert compiled("abcab")[-1] == "c"

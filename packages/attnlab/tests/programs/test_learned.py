@@ -106,8 +106,7 @@ FORMULAS = {
 @pytest.mark.parametrize("kind", ["layer", "rms"])
 @pytest.mark.parametrize("name", FORMULAS)
 def test_each_formula_bounds_what_its_input_may_change(name, kind):
-    """Whatever lies within the bounds that come in comes out within the bound, nearly at its edge
-    where the formula is linear."""
+    """Whatever lies within the bounds that come in comes out within the bound, near its edge."""
     formula, *shapes = FORMULAS[name]
     activation = "gelu" if kind == "layer" else "relu"
     config = {"norm": kind, "activation": activation, "temperature": 0.5, "projections": "gated"}

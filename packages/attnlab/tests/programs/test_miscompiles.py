@@ -1,8 +1,4 @@
-"""What a compiler of RASP is known to get wrong, each as a program: right here, or refused.
-
-The letters are those of the failures of Tracr (its issues 4, 6, 9, 11, 19 and 25, and what trying
-all inputs of its examples found).
-"""
+"""What a compiler of RASP is known to get wrong, each as a program: right here, or refused."""
 
 import copy
 import math

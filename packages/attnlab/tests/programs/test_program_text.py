@@ -3,7 +3,6 @@
 import ast
 import builtins
 from itertools import product
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -99,14 +98,14 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_whatever_is_not_of_the_language_is_refused_in_a_sentence_and_not_run(
-    attack: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    attack, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     called: list[str] = []
     for name in ("eval", "exec", "open", "__import__"):
         real = getattr(builtins, name)
 
-        def canary(*given: Any, _name: str = name, _real: Any = real, **more: Any) -> Any:
+        def canary(*given, _name=name, _real=real, **more):
             if _name != "__import__" or given[0] == "os":
                 called.append(_name)
             return _real(*given, **more)
@@ -123,10 +122,8 @@ def test_whatever_is_not_of_the_language_is_refused_in_a_sentence_and_not_run(
     assert caught.value.reason.endswith((".", ">="))
 
 
-def test_a_wider_list_of_functions_would_be_seen(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def spill(name: str, mode: str) -> str:
+def test_a_wider_list_of_functions_would_be_seen(tmp_path, monkeypatch):
+    def spill(name, mode):
         (tmp_path / name).write_text("")
         return mode
 
@@ -139,7 +136,7 @@ def test_a_wider_list_of_functions_would_be_seen(
     assert (tmp_path / "canary").is_file()
 
 
-def test_the_module_runs_no_text() -> None:
+def test_the_module_runs_no_text():
     tree = ast.parse(program_text.__loader__.get_source(program_text.__name__))  # type: ignore[union-attr]
     called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     assert "ast.parse" in called
@@ -150,7 +147,7 @@ def test_the_module_runs_no_text() -> None:
     ("first", "again"),
     [("x = indices", "x = x + x"), ("x = everything", "x = x | x"), ("x = 3", "x = indices * x")],
 )
-def test_names_of_names_do_not_grow_without_bound(first: str, again: str) -> None:
+def test_names_of_names_do_not_grow_without_bound(first, again):
     lines = read_lines("\n".join([first, *[again] * 30]), "abc")
     assert lines[5].error is None
     if first == "x = 3":  # which stays as it is, but for its size
@@ -160,7 +157,7 @@ def test_names_of_names_do_not_grow_without_bound(first: str, again: str) -> Non
     assert "written out without names" in wrong.reason
 
 
-def test_a_text_and_a_line_have_a_largest_size() -> None:
+def test_a_text_and_a_line_have_a_largest_size():
     with pytest.raises(ProgramError, match="at most 2,000 letters and 40 lines; got 49 and 41"):
         read_program("x = 1234" + "\n" * 41, "abc")
     with pytest.raises(ProgramError, match="at most 2,000 letters"):
@@ -173,7 +170,7 @@ def test_a_text_and_a_line_have_a_largest_size() -> None:
         read_program("x = everything", "abc")
 
 
-def test_a_program_read_from_text_is_that_of_the_library_and_its_heads_name_its_lines() -> None:
+def test_a_program_read_from_text_is_that_of_the_library_and_its_heads_name_its_lines():
     program = read_program(SORT, "abc")
     sort = library.sort("abc")
     for length in range(1, 5):
@@ -185,7 +182,7 @@ def test_a_program_read_from_text_is_that_of_the_library_and_its_heads_name_its_
     assert set(compiled.heads.values()) == {f"program:5  {sources[4]}", f"program:6  {sources[5]}"}
 
 
-def test_lines_after_a_refused_one_are_read_and_say_what_they_miss() -> None:
+def test_lines_after_a_refused_one_are_read_and_say_what_they_miss():
     one, two, three = read_lines("x = open(1)\ny = indices\nz = x + y", "abc")
     assert (one.value, two.error) == (None, None)
     assert one.error is not None
@@ -199,7 +196,7 @@ SELECTORS = ["everything", "chosen"]
 
 
 @st.composite
-def expressions(draw: st.DrawFn, depth: int = 3) -> str:
+def expressions(draw, depth=3):
     """Draw an expression, right or wrong, of the language's words."""
     if depth == 0:
         return draw(st.sampled_from([*SEQUENCES, *SELECTORS]))
@@ -224,7 +221,7 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> str:
 
 @given(expressions())
 @settings(max_examples=150, deadline=None)
-def test_what_is_accepted_is_what_python_makes_of_it(expression: str) -> None:
+def test_what_is_accepted_is_what_python_makes_of_it(expression):
     before = "chosen = select(tokens, 'a', '==')\nplace = selector_width(chosen)"
     found = read_lines(f"{before}\nx = {expression}", "ab")[-1]
     if found.error is not None:
@@ -237,6 +234,6 @@ def test_what_is_accepted_is_what_python_makes_of_it(expression: str) -> None:
 
 @given(st.text(max_size=60) | st.lists(st.sampled_from(SORT.split()), max_size=9).map(" ".join))
 @settings(max_examples=150, deadline=None)
-def test_any_text_is_read_or_refused(anything: str) -> None:
+def test_any_text_is_read_or_refused(anything):
     for each in read_lines(anything, "ab"):
         assert (each.error is None) != (each.value is None)

@@ -10,13 +10,10 @@ is one formula.
 """
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-from tests.reference.masks import Booleans
+from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 BIAS_NAMES = ("query", "key", "value", "output")
@@ -31,11 +28,8 @@ class Attention(NamedTuple):
     scores: Floats
 
 
-def softmax(scores: ArrayLike) -> Floats:
+def softmax(scores):
     """Turn the last axis into a distribution: exp(s_j) / sum_k exp(s_k).
-
-    Shapes: (..., key) -> (..., key). Subtracting the row maximum changes nothing but keeps exp from
-    overflowing. A row of -inf alone has nothing to choose from and becomes zeros, not NaN.
 
     >>> softmax([0.0, 1.0])  # [1, e] / (1 + e)
     array([0.26894142, 0.73105858])
@@ -51,11 +45,8 @@ def softmax(scores: ArrayLike) -> Floats:
     return exponentials / np.where(total == 0.0, 1.0, total)
 
 
-def entropy(weights: ArrayLike) -> Floats:
+def entropy(weights):
     """Measure how spread each row of weights is, in nats: -sum_j w_j ln w_j, with 0 ln 0 = 0.
-
-    Shapes: (..., key) -> (...). 0 means one key takes all, ln n means n keys share equally (Shannon
-    1948).
 
     >>> float(entropy([0.5, 0.5, 0.0])) == math.log(2)
     True
@@ -66,24 +57,9 @@ def entropy(weights: ArrayLike) -> Floats:
     return np.asarray(0.0 - (weights * logarithms).sum(axis=-1))
 
 
-def attention(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    mask: ArrayLike | None = None,
-    scale: float | bool | None = None,
-) -> Attention:
+def attention(query, key, value, mask=None, scale=None):
     """Average the values of the keys a query may attend to, weighted by softmax(query . key *
     scale).
-
-    Shapes: query (..., query, width), key (..., key, width), value (..., key, value_width); leading
-    dimensions broadcast. Vaswani et al. 2017, equation 1.
-
-    Args:
-        mask: boolean, True = may attend; or float, added to the scores (-inf blocks). Broadcasts to
-            (..., query, key). A query that may attend to nothing gets weights 0 and output 0. A key
-            and value a query may not attend to never reach it, even when they are NaN or inf.
-        scale: None = 1 / sqrt(width), False = 1, or a number.
 
     >>> output, weights, scores = attention([[0.0, 1.0]], np.eye(2), [[10.0], [20.0]], scale=False)
     >>> scores  # with identity keys the scores are the query itself
@@ -117,14 +93,7 @@ def attention(
     return Attention(output, weights, scores)
 
 
-def attention_gradients(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    mask: ArrayLike | None,
-    scale: float | bool | None,
-    grad_output: ArrayLike,
-) -> tuple[Floats, Floats, Floats]:
+def attention_gradients(query, key, value, mask, scale, grad_output):
     """Differentiate a loss through `attention`: (grad_query, grad_key, grad_value) from
     grad_output.
 
@@ -180,11 +149,8 @@ def attention_gradients(
     )
 
 
-def split_heads(x: ArrayLike, num_heads: int) -> Floats:
+def split_heads(x, num_heads):
     """Cut the width into heads: head h takes channels h * head_width up to (h + 1) * head_width.
-
-    Shapes: (..., length, d_model) -> (..., head, length, head_width). Vaswani et al. 2017, section
-    3.2.2.
 
     >>> split_heads([[1, 2, 3, 4]], num_heads=2)
     array([[[1., 2.]],
@@ -197,10 +163,8 @@ def split_heads(x: ArrayLike, num_heads: int) -> Floats:
     return x.reshape(*leading, length, num_heads, d_model // num_heads).swapaxes(-3, -2)
 
 
-def join_heads(x: ArrayLike) -> Floats:
+def join_heads(x):
     """Lay the heads side by side again: the inverse of `split_heads`.
-
-    Shapes: (..., head, length, head_width) -> (..., length, head * head_width).
 
     >>> join_heads([[[1, 2]], [[3, 4]]])
     array([[1., 2., 3., 4.]])
@@ -211,31 +175,19 @@ def join_heads(x: ArrayLike) -> Floats:
 
 
 def multi_head_attention(
-    x_query: ArrayLike,
-    x_key_value: ArrayLike,
-    w_query: ArrayLike,
-    w_key: ArrayLike,
-    w_value: ArrayLike,
-    w_output: ArrayLike,
-    num_heads: int,
-    num_kv_heads: int | None = None,
-    biases: Mapping[str, ArrayLike] | None = None,
-    mask: ArrayLike | None = None,
-    scale: float | bool | None = None,
-) -> Attention:
+    x_query,
+    x_key_value,
+    w_query,
+    w_key,
+    w_value,
+    w_output,
+    num_heads,
+    num_kv_heads=None,
+    biases=None,
+    mask=None,
+    scale=None,
+):
     """Project, attend in every head, join the heads, project: Concat(head_1, ..., head_h) W_output.
-
-    Shapes: x_query (..., query, d_query), x_key_value (..., key, d_key); weights as in torch, (out,
-    in): w_query (head * head_width, d_query), w_key (kv_head * head_width, d_key), w_value (kv_head
-    * value_width, d_key), w_output (d_out, head * value_width). Returns output (..., query, d_out),
-    weights and scores (..., head, query, key). Vaswani et al. 2017, section 3.2.2; with fewer key
-    heads, query head h uses key head h // (num_heads // num_kv_heads) (Ainslie et al. 2023, grouped
-    queries).
-
-    Args:
-        biases: any of "query", "key", "value", "output", each (out,).
-        mask: as in `attention`, broadcast to (..., head, query, key); one mask per batch row has
-            shape (batch, 1, query, key).
 
     >>> eye = np.eye(2)  # two heads of width 1; position 1 sees key 1 alone, which is [3, 4]
     >>> matrices = [eye, eye, eye, eye]
@@ -262,7 +214,7 @@ def multi_head_attention(
     return Attention(output, heads.weights, heads.scores)
 
 
-def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Floats:
+def linear(x, weight, bias=None):
     """Compute x Wᵀ + b, with torch's layout of the weight: x (..., in), weight (out, in), bias
     (out,).
 
@@ -281,13 +233,13 @@ def linear(x: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Fl
     return product + bias
 
 
-def dot(a: Floats, b: Floats) -> Floats:
+def dot(a, b):
     """Multiply two vectors into one number, along the last axis: (..., width), (..., width) ->
     (...)."""
     return np.asarray((a * b).sum(axis=-1))
 
 
-def as_floats(name: str, x: ArrayLike, shape: str) -> Floats:
+def as_floats(name, x, shape):
     """Read x as a float64 array with at least the axes named in `shape`, such as "(..., key,
     width)"."""
     found: Any = x
@@ -300,13 +252,7 @@ def as_floats(name: str, x: ArrayLike, shape: str) -> Floats:
     return array
 
 
-def _prepare(
-    query: ArrayLike,
-    key: ArrayLike,
-    value: ArrayLike,
-    mask: ArrayLike | None,
-    scale: float | bool | None,
-) -> tuple[Floats, Floats, Floats, Booleans, Floats, float]:
+def _prepare(query, key, value, mask, scale):
     """Return the inputs, what is visible, the bias and the factor; leading axes are broadcast."""
     query = as_floats("query", query, "(..., query, width)")
     key = as_floats("key", key, "(..., key, width)")
@@ -323,7 +269,7 @@ def _prepare(
     return query, key, value, visible, bias, factor
 
 
-def _visible_and_bias(mask: ArrayLike | None) -> tuple[Booleans, Floats]:
+def _visible_and_bias(mask):
     array = np.asarray(True if mask is None else mask)
     if array.dtype == np.bool_:
         return array, np.zeros(array.shape)
@@ -335,7 +281,7 @@ def _visible_and_bias(mask: ArrayLike | None) -> tuple[Booleans, Floats]:
     raise TypeError(f"a mask is boolean or float, not {array.dtype}")
 
 
-def _sum_to_shape(gradient: Floats, shape: tuple[int, ...]) -> Floats:
+def _sum_to_shape(gradient, shape):
     extra = gradient.ndim - len(shape)
     gradient = gradient.sum(axis=tuple(range(extra)))
     stretched = tuple(

@@ -8,22 +8,13 @@ leaves the leading ones alone. Attention itself is in `attention`.
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from tests.reference.attention import Floats, as_floats, linear, softmax
+from tests.reference.attention import as_floats, linear, softmax
 
 
-def layer_norm(
-    x: ArrayLike,
-    gain: ArrayLike | None = None,
-    bias: ArrayLike | None = None,
-    epsilon: float = 1e-5,
-) -> Floats:
+def layer_norm(x, gain=None, bias=None, epsilon=1e-5):
     """Centre each vector and divide by its standard deviation: (x - mean) / sqrt(variance +
     epsilon).
-
-    Shapes: x (..., width), gain and bias (width,) -> as x. The variance divides by width, not width
-    - 1. Ba et al. 2016, "Layer Normalization".
 
     >>> layer_norm([1.0, 3.0], epsilon=0.0)  # mean 2, variance 1
     array([-1.,  1.])
@@ -37,11 +28,8 @@ def layer_norm(
     )
 
 
-def rms_norm(x: ArrayLike, gain: ArrayLike | None = None, epsilon: float = 1e-6) -> Floats:
+def rms_norm(x, gain=None, epsilon=1e-6):
     """Divide each vector by its root mean square, without centring: x / sqrt(mean(x²) + epsilon).
-
-    Shapes: x (..., width), gain (width,) -> as x. Zhang & Sennrich 2019, "Root Mean Square Layer
-    Normalization", equation 4.
 
     >>> rms_norm([1.0, 7.0], epsilon=0.0)  # mean of squares 25
     array([0.2, 1.4])
@@ -51,7 +39,7 @@ def rms_norm(x: ArrayLike, gain: ArrayLike | None = None, epsilon: float = 1e-6)
     return np.asarray(x / np.sqrt(mean_square + epsilon) * _per_channel("gain", gain, x, 1.0))
 
 
-def relu(x: ArrayLike) -> Floats:
+def relu(x):
     """Keep what is positive: max(x, 0), any shape (Nair & Hinton 2010).
 
     >>> relu([-2.0, 3.0])
@@ -60,10 +48,8 @@ def relu(x: ArrayLike) -> Floats:
     return np.maximum(as_floats("x", x, "(...)"), 0.0)
 
 
-def gelu(x: ArrayLike) -> Floats:
+def gelu(x):
     """Weigh x by the normal distribution function: x (1 + erf(x / sqrt 2)) / 2, any shape, exact.
-
-    Hendrycks & Gimpel 2016; not the tanh approximation.
 
     >>> gelu([-1.0, 0.0, 1.0])  # 84.134 % of a normal distribution lies below 1
     array([-0.15865525,  0.        ,  0.84134475])
@@ -73,7 +59,7 @@ def gelu(x: ArrayLike) -> Floats:
     return np.asarray(x * (1.0 + erf(x / math.sqrt(2.0))) / 2.0)
 
 
-def silu(x: ArrayLike) -> Floats:
+def silu(x):
     """Weigh x by its own sigmoid: x / (1 + exp(-x)), any shape (Elfwing et al. 2018; "swish").
 
     >>> silu([-1.0, 0.0, 1.0])  # sigmoid(1) = e / (1 + e) = 0.7311
@@ -88,18 +74,8 @@ def silu(x: ArrayLike) -> Floats:
 ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": silu}
 
 
-def feed_forward(
-    x: ArrayLike,
-    w_in: ArrayLike,
-    w_out: ArrayLike,
-    b_in: ArrayLike | None = None,
-    b_out: ArrayLike | None = None,
-    activation: str = "relu",
-) -> Floats:
+def feed_forward(x, w_in, w_out, b_in=None, b_out=None, activation="relu"):
     """Widen, bend, narrow: activation(x W_inᵀ + b_in) W_outᵀ + b_out.
-
-    Shapes: x (..., d_model), w_in (d_hidden, d_model), w_out (d_out, d_hidden), biases as the
-    outputs. `activation` is "relu", "gelu" or "silu". Vaswani et al. 2017, equation 2.
 
     >>> feed_forward([3.0], [[1.0], [-1.0]], [[1.0, 1.0]])  # relu(x) + relu(-x) = |x|
     array([3.])
@@ -108,12 +84,8 @@ def feed_forward(
     return linear(hidden, w_out, b_out)
 
 
-def swiglu(x: ArrayLike, w_gate: ArrayLike, w_in: ArrayLike, w_out: ArrayLike) -> Floats:
+def swiglu(x, w_gate, w_in, w_out):
     """Let a gate decide, channel by channel, what passes: (silu(x W_gateᵀ) * x W_inᵀ) W_outᵀ.
-
-    Shapes: x (..., d_model), w_gate and w_in (d_hidden, d_model), w_out (d_out, d_hidden). Shazeer
-    2020, "GLU Variants Improve Transformer", equation 6; the paper's W, V, W2 are our w_gate, w_in,
-    w_out.
 
     >>> swiglu([1.0], [[1.0]], [[10.0]], [[1.0]])  # silu(1) * 10
     array([7.31058579])
@@ -123,15 +95,9 @@ def swiglu(x: ArrayLike, w_gate: ArrayLike, w_in: ArrayLike, w_out: ArrayLike) -
     return linear(silu(gate) * signal, w_out)
 
 
-def factorised_weight(
-    a: ArrayLike, b: ArrayLike, temperature: float = 1.0, base: ArrayLike | None = None
-) -> Floats:
+def factorised_weight(a, b, temperature=1.0, base=None):
     """Build a weight from a product of rank r: softmax(A B / temperature) over the last axis, times
     `base`.
-
-    Shapes: a (..., d_model, rank), b (..., rank, head_width), base broadcasting with the result
-    (..., d_model, head_width). Without `base` the softmax is the weight ("strict"); with it, a gate
-    on it ("gated"). A row of the strict weight is a distribution over the head's channels.
 
     >>> factorised_weight([[1.0]], [[0.0, 1.0]])  # [1, e] / (1 + e)
     array([[0.26894142, 0.73105858]])
@@ -148,7 +114,7 @@ def factorised_weight(
     return np.asarray(gate * base)
 
 
-def _per_channel(name: str, numbers: ArrayLike | None, x: Floats, default: float) -> Floats:
+def _per_channel(name, numbers, x, default):
     if numbers is None:
         return np.asarray(default)
     array = np.asarray(numbers, dtype=np.float64)

@@ -5,8 +5,6 @@ the queries are the last `n_query` positions, so query row i stands at position 
 Masks combine with `&` (both must allow) and `|` (one is enough). Float biases live in `positions`.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,10 +12,8 @@ Booleans = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 
 
-def causal_mask(n_query: int, n_key: int | None = None) -> Booleans:
+def causal_mask(n_query, n_key=None):
     """Let each query see its own position and all before it: key position <= query position.
-
-    Returns (query, key). Vaswani et al. 2017, section 3.2.3.
 
     >>> causal_mask(2, 3).astype(int)
     array([[1, 1, 0],
@@ -27,10 +23,8 @@ def causal_mask(n_query: int, n_key: int | None = None) -> Booleans:
     return key <= query
 
 
-def anti_causal_mask(n_query: int, n_key: int | None = None) -> Booleans:
+def anti_causal_mask(n_query, n_key=None):
     """Let each query see its own position and all after it: key position >= query position.
-
-    Returns (query, key). The causal mask read from right to left.
 
     >>> anti_causal_mask(2, 3).astype(int)
     array([[0, 1, 1],
@@ -40,12 +34,9 @@ def anti_causal_mask(n_query: int, n_key: int | None = None) -> Booleans:
     return key >= query
 
 
-def sliding_window_mask(n_query: int, window: int, n_key: int | None = None) -> Booleans:
+def sliding_window_mask(n_query, window, n_key=None):
     """Let each query see itself and the `window - 1` positions before it: 0 <= query - key <
     window.
-
-    Returns (query, key). The causal form of the window of Beltagy et al. 2020 (Longformer), section
-    3.1.
 
     >>> sliding_window_mask(3, window=2).astype(int)
     array([[1, 0, 0],
@@ -56,11 +47,8 @@ def sliding_window_mask(n_query: int, window: int, n_key: int | None = None) -> 
     return (key <= query) & (query - key < window)
 
 
-def prefix_mask(n: int, prefix: int) -> Booleans:
+def prefix_mask(n, prefix):
     """Show the first `prefix` keys to every query and leave the rest causal.
-
-    Returns (query, key), both of length n. Raffel et al. 2020 (T5), section 3.2.1, "causal with
-    prefix".
 
     >>> prefix_mask(3, prefix=2).astype(int)
     array([[1, 1, 0],
@@ -72,10 +60,8 @@ def prefix_mask(n: int, prefix: int) -> Booleans:
     return (key < prefix) | (key <= query)
 
 
-def block_mask(lengths: Sequence[int]) -> Booleans:
+def block_mask(lengths):
     """Let positions see their own block only: the mask of several sequences packed into one.
-
-    Returns (query, key), both of length sum(lengths), block diagonal.
 
     >>> block_mask([1, 2]).astype(int)
     array([[1, 0, 0],
@@ -87,10 +73,8 @@ def block_mask(lengths: Sequence[int]) -> Booleans:
     return same_block
 
 
-def padding_mask(lengths: Sequence[int], n: int) -> Booleans:
+def padding_mask(lengths, n):
     """Hide the padding: of n keys, row b of the batch has `lengths[b]` real ones, at the front.
-
-    Returns (batch, 1, 1, key), ready to broadcast over heads and queries.
 
     >>> padding_mask([1, 3], n=3)[:, 0, 0, :].astype(int)
     array([[1, 0, 0],
@@ -100,7 +84,7 @@ def padding_mask(lengths: Sequence[int], n: int) -> Booleans:
     return visible
 
 
-def query_and_key_positions(n_query: int, n_key: int | None = None) -> tuple[Integers, Integers]:
+def query_and_key_positions(n_query, n_key=None):
     """Number the positions: queries as a column (query, 1), keys as a row (1, key).
 
     >>> query_and_key_positions(1, 3)

@@ -6,17 +6,13 @@ Sinusoids: Vaswani et al. 2017, section 3.5. Rotary: Su et al. 2021, "RoFormer".
 """
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from tests.reference.attention import Floats, as_floats
+from tests.reference.attention import as_floats
 from tests.reference.masks import query_and_key_positions
 
 
-def sinusoidal_positions(length: int, width: int) -> Floats:
+def sinusoidal_positions(length, width):
     """Write each position as sines (even channels) and cosines (odd channels) of slowing frequency.
-
-    Returns (length, width): entry (p, 2i) is sin(p / 10000^(2i / width)), entry (p, 2i + 1) the
-    cosine of the same angle. An odd width ends on a sine. Vaswani et al. 2017, section 3.5.
 
     >>> sinusoidal_positions(2, 3).round(4)  # row 1: sin 1, cos 1, sin(10000^(-2/3)) = sin 0.00215
     array([[0.    , 1.    , 0.    ],
@@ -31,13 +27,8 @@ def sinusoidal_positions(length: int, width: int) -> Floats:
     return encoding
 
 
-def rotary(x: ArrayLike, positions: ArrayLike, base: float = 10000.0) -> Floats:
+def rotary(x, positions, base=10000.0):
     """Rotate each pair of channels (i, i + width/2) by the angle position * base^(-2i / width).
-
-    Shapes: x (..., length, width), positions (length,) or broadcasting to (..., length) -> as x. A
-    query at p and a key at q then meet in a product that depends on p - q alone. Su et al. 2021,
-    section 3.2; we pair the two halves of the width as GPT-NeoX and Llama do, where the paper pairs
-    neighbours (2i, 2i + 1).
 
     >>> rotary([[1.0, 0.0]], [1.0]).round(4)  # a width of 2 turns by the position: cos 1, sin 1
     array([[0.5403, 0.8415]])
@@ -57,11 +48,8 @@ def rotary(x: ArrayLike, positions: ArrayLike, base: float = 10000.0) -> Floats:
     return rotated
 
 
-def alibi_slopes(num_heads: int) -> Floats:
+def alibi_slopes(num_heads):
     """Give each head its steepness: 2^(-8/n), 2^(-16/n), ..., 2^-8 for n heads, n a power of two.
-
-    Returns (head,). For other n, as in the paper's published code: the slopes of the closest lower
-    power of two, then every second slope of the doubled one. Press et al. 2022, section 3.
 
     >>> alibi_slopes(2), alibi_slopes(3)
     (array([0.0625    , 0.00390625]), array([0.0625    , 0.00390625, 0.25      ]))
@@ -73,12 +61,8 @@ def alibi_slopes(num_heads: int) -> Floats:
     return np.array(slopes + doubled[0::2][:missing])
 
 
-def alibi_bias(num_heads: int, n_query: int, n_key: int) -> Floats:
+def alibi_bias(num_heads, n_query, n_key):
     """Lower each score by slope * distance between query and key, as a float mask.
-
-    Returns (head, query, key); the queries are the last `n_query` positions. Keys after the query
-    count by the same distance (a causal mask hides them in the paper). Press et al. 2022, section
-    3.
 
     >>> alibi_bias(1, 2, 3) * 256  # one head, slope 2^-8 = 1/256; rows stand at positions 1 and 2
     array([[[-1.,  0., -1.],

@@ -18,7 +18,7 @@ TASKS = [
 ]
 
 
-def by_hand(task: SequenceTask, prompt: list[int]) -> list[int]:
+def by_hand(task, prompt):
     """Compute the answer as a person would, with plain Python."""
     if task.rule == "sort":
         return sorted(prompt)

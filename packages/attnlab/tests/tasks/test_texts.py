@@ -113,17 +113,6 @@ def test_what_is_left_out_is_counted():
     }
 
 
-def test_a_text_repeated_across_the_files_splits_stays_in_training_only():
-    raw = [
-        {"text": "same", "label": "a", "split": "test"},
-        {"text": "Same", "label": "a", "split": "train"},
-        {"text": "other", "label": "b", "split": "dev"},
-    ]
-    kept = tidied(raw)
-    assert [row.split for row in kept.rows] == ["train", "validation"]
-    assert dict(kept.counts)["of these repeated across the file's splits, kept in one"] == 1
-
-
 def test_a_row_without_a_split_is_left_out_where_others_have_one():
     raw = [
         {"text": "one", "label": "a", "split": "train"},
@@ -135,15 +124,6 @@ def test_a_row_without_a_split_is_left_out_where_others_have_one():
     kept = tidied(raw)
     assert [row.text for row in kept.rows] == ["one", "five"]
     assert dict(kept.counts)["rows with a missing text, label or split, left out"] == 3
-
-
-def test_a_column_of_splits_that_is_blank_everywhere_says_nothing():
-    kept = tidied([{"text": text, "label": text, "split": ""} for text in "ab"])
-    assert [row.split for row in kept.rows] == [None, None]
-
-
-def test_a_text_that_is_not_a_number_is_missing():
-    assert counts_of(rows_of((float("nan"), "a"), ("nan", "a"), ("x", "b")))["texts used"] == 2
 
 
 @pytest.mark.parametrize(
@@ -192,10 +172,6 @@ def test_texts_alike_in_several_of_the_files_splits_stay_in_the_first_and_are_co
     assert counts["texts alike another but for punctuation or Unicode form"] == 3
     assert counts["of these in a later one of the file's splits, left out"] == 2
     assert counts["texts used"] == 3
-
-
-def test_half_a_surrogate_pair_does_no_harm():
-    assert tidied(rows_of(("a \ud800", "x"), ("b", "y"))).rows[0].text == "a ?"
 
 
 @pytest.mark.parametrize(
@@ -541,11 +517,6 @@ def test_a_validation_without_a_test_becomes_the_test():
 def test_too_few_texts_to_split_are_refused():
     with pytest.raises(WrongUsage, match="too few texts to split: 2"):
         split_by_file([*labelled(1), *labelled(1, "b")], 0.2, generator())
-
-
-def test_the_built_in_verdicts_are_ten_for_and_ten_against_and_all_different():
-    assert len({text for text, _ in VERDICTS}) == 20
-    assert [label for _, label in VERDICTS].count("positive") == 10
 
 
 @pytest.mark.parametrize(("mark", "spelling"), [(";", "';'"), ("|", "'|'"), ("\t", "tab")])

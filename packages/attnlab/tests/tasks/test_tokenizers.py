@@ -127,11 +127,6 @@ def test_a_vocabulary_below_three_is_refused(kind):
         kind.build(TEXTS, 2, 8)
 
 
-def test_an_empty_corpus_gives_a_tokenizer_that_knows_no_word():
-    assert word(texts=[]).ids("a") == [CLS, UNK]
-    assert word(texts=["", "  "]).vocab_size == 3
-
-
 def test_parts_are_the_word_its_beginning_and_its_pair_with_the_next():
     tokenizer = PartTokenizer.build(["not boring", "boringly good"], 100, 8)
     names = tokenizer.names
@@ -146,13 +141,6 @@ def test_parts_are_the_word_its_beginning_and_its_pair_with_the_next():
 
 def test_a_part_that_is_not_known_is_padding_and_a_word_that_is_not_known_is_unk():
     assert PartTokenizer.build(["a"], 100, 8).ids("strange a")[1] == [UNK, PAD, PAD]
-
-
-def test_equal_names_of_different_parts_have_ids_of_their_own():
-    # "boring" begins with "borin", which is also a word here
-    tokenizer = PartTokenizer.build(["borin boring"], 100, 8)
-    ids = tokenizer.ids("borin boring")
-    assert ids[1][0] != ids[2][1]
 
 
 def test_subwords_come_back_as_the_text_and_know_words_they_never_saw():

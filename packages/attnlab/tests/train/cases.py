@@ -22,8 +22,7 @@ NEVER = bool  # bool() is False
 
 
 class Case(NamedTuple):
-    """Members that learn: how one is made, its loss, one step's batch, and how many rows pass at
-    once (1: all)."""
+    """A member, its loss, one step's batch, and how many rows pass at once (1: all)."""
 
     make: Callable[[], nn.Module]
     loss: Callable[..., Any]
@@ -244,8 +243,7 @@ def make_sequential(models, configs, loss, example):
 
 
 def compared(make, case, steps, *, dtype=torch.float64, num=MEMBERS, data=None, **fields):
-    """Train in a layout and alone; return both, and how far losses, norms and parameters are
-    apart, relative."""
+    """Train in a layout and alone; return both, and their relative distances."""
     data, configs = (
         drawn(case.batch, steps, num) if data is None else data,
         configs_of(num, **fields),

@@ -1,11 +1,8 @@
-"""Small runs of `sorting` in processes of their own, to be disturbed, and what must be left of
-them."""
+"""Small runs of `sorting` in processes of their own, to be disturbed, and their remains."""
 
 import json
 import os
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -22,12 +19,10 @@ SETTINGS = {"steps": 60, "evaluate_every": 20}
 FAILED = 1  # the exit status: after so few steps nothing is sorted, and the claims say so
 
 
-def start(
-    folder: Path, *, before: Callable[[], object] = lambda: None, has_figures: bool = False
-) -> int:
+def start(folder, *, before=lambda: None, has_figures=False):
     """Begin a run, or go on with one, in a process of its own; return its number."""
 
-    def call() -> int:
+    def call():
         os.environ["ATTNLAB_CHECKPOINT_SECONDS"] = "0"
         if not has_figures:
             figures.is_available = lambda: False
@@ -40,11 +35,11 @@ def start(
     return begin(call, output_of(folder))
 
 
-def output_of(folder: Path) -> Path:
+def output_of(folder):
     return folder.with_name(f"{folder.name}.output")
 
 
-def make_whole(folder: Path) -> float:
+def make_whole(folder):
     """Make a run that nothing disturbs, and return the seconds that one takes."""
     assert main(["resume", str(folder)]) == 3  # from here on the children find everything imported
     with pytest.MonkeyPatch.context() as patch:
@@ -55,7 +50,7 @@ def make_whole(folder: Path) -> float:
     return time.monotonic() - begun
 
 
-def check_readable(folder: Path) -> None:
+def check_readable(folder):
     """Check that whatever was killed left a state that can be read, and gone on with."""
     if (folder / "config.json").exists():
         (described,) = [run for run in list_runs(folder.parent) if run["run"] == str(folder)]
@@ -69,7 +64,7 @@ def check_readable(folder: Path) -> None:
             json.loads(line)
 
 
-def check_same(folder: Path, whole: Path) -> None:
+def check_same(folder, whole):
     """Check that a run ended in the bytes of the undisturbed one, and left nothing behind."""
     for name in ("model.safetensors", "metrics.jsonl", "claims.json", "report.json"):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name

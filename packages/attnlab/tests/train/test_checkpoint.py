@@ -1,9 +1,7 @@
-"""Checkpoints: whole or not there, found again after any damage, and taken over only where they
-fit."""
+"""Checkpoints: whole or not there, found again after any damage."""
 
 import functools
 import hashlib
-import os
 import random
 import shutil
 import tempfile
@@ -15,14 +13,14 @@ import safetensors.torch
 import torch
 
 from attnlab import seeds
-from attnlab.core.store import LOCK, CouldNotWrite, Taken, locked, remove_remains
+from attnlab.core.store import LOCK, CouldNotWrite, Taken, remove_remains
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.native import compiler_name
 from attnlab.train.checkpoint import Pace, latest_checkpoint, read_checkpoint, write_checkpoint
 from attnlab.train.layouts.sequential import Sequential
 from tests.sampling import sampled
 
-from .tiny import WAYS, Watcher, begin, end, fit, make_draw, member, weights
+from .tiny import WAYS, Watcher, fit, make_draw, member, weights
 
 
 @pytest.fixture(autouse=True)
@@ -233,8 +231,7 @@ class Reaching(torch.nn.Module):
 
 
 def rewritten(folder, change):
-    """Write the last checkpoint anew with other contents, under a name that fits: what a stranger
-    could hand us."""
+    """Write the last checkpoint anew with other contents, under a name that fits."""
     kept = read_checkpoint(files(folder)[-1])
     tensors, facts = kept.tensors, kept.facts
     change(tensors, facts)
@@ -341,22 +338,6 @@ class TestTheLock:
 
         fit(tmp_path, observer=Watcher(100, second))
         assert not (tmp_path / LOCK).exists()
-
-    def test_that_of_a_dead_process_is_free(self, tmp_path):
-        def die():
-            with locked(tmp_path):
-                os._exit(0)
-
-        for _ in range(3):
-            assert end(begin(die, tmp_path / "output")) == 0
-            assert (tmp_path / LOCK).exists()
-            with locked(tmp_path):
-                assert (tmp_path / LOCK).read_text() == str(os.getpid())
-            assert not (tmp_path / LOCK).exists()
-
-    def test_a_folder_that_may_not_be_written_is_said(self, tmp_path):
-        with pytest.raises(CouldNotWrite, match="The folder is not there"), locked(tmp_path / "no"):
-            pass
 
 
 def test_what_a_killed_writer_left_is_removed_at_the_next_start(trained):

@@ -1,8 +1,4 @@
-"""Nothing is lost: kills, full disks, places that may not be written, changed settings, two at
-once.
-
-The long campaigns are marked slow; short samples of them run always.
-"""
+"""Nothing is lost: kills, full disks, changed settings, two at once."""
 
 import json
 import os
@@ -32,7 +28,7 @@ from attnlab.train.layouts.sequential import Sequential
 from tests.sampling import sampled
 
 from .runs import FAILED, SETTINGS, check_readable, check_same, make_whole, output_of, start
-from .tiny import begin, end, fit, kill
+from .tiny import begin, end, fit
 
 
 @pytest.fixture(scope="module")
@@ -40,31 +36,6 @@ def whole(tmp_path_factory):
     """A run that nothing disturbed, and the seconds that it took."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     return folder, make_whole(folder)
-
-
-@pytest.mark.parametrize("kills", sampled([2, 200], 1))
-def test_killed_at_random_moments(whole, tmp_path, kills):
-    """Of kills at each write see tests/cli/test_interrupted_commands.py."""
-    assert kill_often(whole, tmp_path, kills=kills) == kills
-
-
-def kill_often(whole, parent, *, kills):
-    """Kill runs at random moments, going on with each until it ends, and return how many were
-    killed."""
-    undisturbed, seconds = whole
-    drawn, killed, number = random.Random(0), 0, 0
-    while killed < kills:
-        folder = parent / f"run-{number}"
-        while (
-            kill(start(folder), drawn.uniform(0.0, seconds)) == -signal.SIGKILL and killed < kills
-        ):
-            killed += 1
-            check_readable(folder)
-        if not is_finished(folder):
-            assert end(start(folder)) == FAILED
-        check_same(folder, undisturbed)
-        number += 1
-    return killed
 
 
 def die(*_, **__):

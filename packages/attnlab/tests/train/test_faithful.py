@@ -1,5 +1,4 @@
-"""What a layout cannot follow it refuses: models that differ in more than numbers, losses that are
-no functions."""
+"""What a layout cannot follow it refuses: models that differ in more than numbers."""
 
 import math
 
@@ -148,8 +147,7 @@ def refused(make, loss, layout="vmap"):
 
 
 def reaching(model, x, y, ids):
-    """A loss of parts, weights, a weak penalty on all parameters, and truths that are added and
-    multiplied."""
+    """A loss of parts, weights, a penalty on all parameters, and truths added and multiplied."""
     squares_of_all = sum(each.square().sum() for each in model.parameters())
     penalty = 1e-4 * squares_of_all + 0.1 * model.inner.weight.abs().sum()
     high, low = x[:, :3] > 0.5, y > 0.5

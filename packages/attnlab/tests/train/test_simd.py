@@ -1,5 +1,4 @@
-"""The compiled lanes learn what plain PyTorch learns, lane by lane, and refuse what they cannot
-hold."""
+"""The compiled lanes learn what plain PyTorch learns, lane by lane."""
 
 import re
 from pathlib import Path

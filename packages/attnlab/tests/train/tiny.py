@@ -6,50 +6,46 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
-from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attnlab import seeds
-from attnlab.train import Evaluation, Member, TrainConfig, TrainResult, train_together
+from attnlab.train import Evaluation, Member, TrainConfig, train_together
 
 CORNERS = torch.eye(2)
 WAYS = [("sequential", "eager"), ("vmap", "eager"), ("simd", "eager"), ("simd", "compiled")]
 
 
-def network(seed: int = 0) -> nn.Module:
+def network(seed=0):
     with seeds.isolated(seed, "model"):
         return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
 
 
-def make_draw(seed: int = 0) -> Callable[[int, int], tuple[Tensor, ...]]:
-    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+def make_draw(seed=0):
+    def draw(first, count):
         return (torch.randn(count, 16, 2, generator=seeds.generator(seed, "data", first)),)
 
     return draw
 
 
-def loss(model: nn.Module, x: Tensor) -> Tensor:
+def loss(model, x):
     return (model(x) - x.sum(-1, keepdim=True)).square().mean()
 
 
-def judge(model: nn.Module) -> Evaluation:
+def judge(model):
     error = (model(CORNERS) - 1).square().mean()
     return Evaluation((-error,), {"error": error})
 
 
-def member(seed: int = 0, judge=judge, draw=None, model=None, **config) -> Member:
+def member(seed=0, judge=judge, draw=None, model=None, **config):
     settings = {"steps": 150, "learning_rate": 0.05, "evaluate_every": 60, **config}
     return Member(
         model or network(seed), TrainConfig(**settings), draw or make_draw(seed), judge, noise=seed
     )
 
 
-def fit(
-    folder: Path | None = None, *, num: int = 1, members=None, **options
-) -> tuple[list[Member], TrainResult]:
+def fit(folder=None, *, num=1, members=None, **options):
     """Train some members; options of the config, of a member and of the training all go here."""
     ours = {
         name: options.pop(name)
@@ -61,7 +57,7 @@ def fit(
     return members, train_together(members, folder=folder, **ours)
 
 
-def weights(members: list[Member]) -> bytes:
+def weights(members):
     """All weights of all members, as bytes."""
     return b"".join(
         p.detach().numpy().tobytes() for each in members for p in each.model.parameters()
@@ -71,28 +67,23 @@ def weights(members: list[Member]) -> bytes:
 class Watcher:
     """An observer that does something at a step."""
 
-    def __init__(self, at: int = 10**9, do: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, at=10**9, do=lambda: None):
         self.at, self.do, self.told, self.steps = at, do, [], []
 
-    def stage(self, name: str) -> None: ...
+    def stage(self, name): ...
 
-    def step(self, step: int, steps: int, figures: object) -> None:
+    def step(self, step, steps, figures):
         self.steps.append((step, steps))
         if step >= self.at:
             self.at = 10**9
             self.do()
 
-    def tell(self, sentence: str) -> None:
+    def tell(self, sentence):
         self.told.append(sentence)
 
 
-def begin(call: Callable[[], object], output: Path) -> int:
-    """Call a function in a process of its own, which has imported everything already; return its
-    number.
-
-    Its exit status is what the function returns if that is a number, 0 if not, and 99 after an
-    exception.
-    """
+def begin(call, output):
+    """Call a function in a fork; it ends with what that returns, 0, or 99 after an error."""
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
@@ -118,7 +109,7 @@ def begin(call: Callable[[], object], output: Path) -> int:
         os._exit(status)
 
 
-def end(number: int, seconds: float = 60.0) -> int:
+def end(number, seconds=60.0):
     """Wait for a process and return its exit status, or minus the signal that ended it."""
     due = time.monotonic() + seconds
     while time.monotonic() < due:
@@ -131,7 +122,7 @@ def end(number: int, seconds: float = 60.0) -> int:
     raise AssertionError(f"process {number} did not end in {seconds} s")
 
 
-def kill(number: int, after: float) -> int:
+def kill(number, after):
     """Kill a process after some seconds, unless it has ended, and return its exit status."""
     time.sleep(after)
     os.kill(number, signal.SIGKILL)

@@ -1,13 +1,11 @@
 """Checks of figures that tests, and planted faults, share."""
 
-from typing import Any
-
 import numpy as np
 
-from attnlab.draw.attention import Pattern, draw_difference
+from attnlab.draw.attention import draw_difference
 
 
-def picture_of(figure: Any, number: int = 0) -> Any:
+def picture_of(figure, number=0):
     """The first picture of cells in a figure, with its axes."""
     axes = [each for each in figure.axes if each.images and each.get_label() != "<colorbar>"][
         number
@@ -15,7 +13,7 @@ def picture_of(figure: Any, number: int = 0) -> Any:
     return axes.images[0], axes
 
 
-def check_difference_is_centred(one: Pattern, other: Pattern) -> None:
+def check_difference_is_centred(one, other):
     """Nothing is the middle of the colours, and as much up as down is as far from it."""
     picture, _ = picture_of(draw_difference(one, other))
     at = np.asarray(picture.norm([-0.3, 0.0, 0.3]))

@@ -1,7 +1,5 @@
 """Patterns to draw: random weights of any size, causal or not, with tokens of one's own."""
 
-from collections.abc import Sequence
-
 import torch
 
 from attnlab import seeds
@@ -21,20 +19,20 @@ ODD = (
 )
 
 
-def words(length: int) -> tuple[str, ...]:
+def words(length):
     return tuple(f"w{i}" for i in range(length))
 
 
 def make_pattern(
-    site: str = "layers.0.attention.weights",
-    heads: int = 3,
-    queries: int = 8,
-    keys: int | None = None,
+    site="layers.0.attention.weights",
+    heads=3,
+    queries=8,
+    keys=None,
     *,
-    is_causal: bool = True,
-    seed: int = 0,
-    tokens: Sequence[str] | None = None,
-) -> Pattern:
+    is_causal=True,
+    seed=0,
+    tokens=None,
+):
     """Softmax of random scores: no two heads, rows or columns are alike."""
     keys = keys or queries
     generator = seeds.generator(seed, "test patterns", site)
@@ -51,9 +49,7 @@ def make_pattern(
     )
 
 
-def make_layers(
-    layers: int = 2, heads: int = 3, length: int = 8, **options: object
-) -> list[Pattern]:
+def make_layers(layers=2, heads=3, length=8, **options):
     return [
         make_pattern(f"layers.{i}.attention.weights", heads, length, **options)
         for i in range(layers)

@@ -1,5 +1,4 @@
-"""Bare weights: each form is what it says, with its tokens; what could be two things is refused in
-one sentence."""
+"""Bare weights: each form is what it says, with its tokens."""
 
 import numpy as np
 import pytest

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,11 +26,11 @@ from .checks import check_difference_is_centred, picture_of
 from .patterns import ODD, make_layers, make_pattern, words
 
 
-def names(axis: Any) -> list[str]:
+def names(axis):
     return [label.get_text() for label in axis.get_ticklabels()]
 
 
-def bar_words(figure: Any) -> str:
+def bar_words(figure):
     bar = next(axes for axes in figure.axes if axes.get_label() == "<colorbar>")
     return str(bar.get_ylabel()).replace("\n", " ")
 
@@ -71,7 +70,7 @@ def test_a_hatched_cell_and_a_weight_of_zero_look_different(tmp_path):
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())[::-1]
 
-    def colours(row: int, column: int) -> int:
+    def colours(row, column):
         x0, y0 = axes.transData.transform((column - 0.3, row + 0.3)).astype(int)
         x1, y1 = axes.transData.transform((column + 0.3, row - 0.3)).astype(int)
         return len(np.unique(pixels[y0:y1, x0:x1].reshape(-1, 4), axis=0))
@@ -183,7 +182,7 @@ def test_thirty_thousand_tokens_are_a_map_whose_axes_count_tokens():
             draw_long_map(values, **{"num_queries": length, "num_keys": length, **options})
 
 
-def outside(figure: Any) -> list[str]:
+def outside(figure):
     """The words of a figure that reach beyond its edges."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
@@ -234,7 +233,7 @@ def test_one_large_weight_does_not_make_all_else_blank():
     assert even.norm.vmax == pytest.approx(3e-4)
 
 
-def make_trace(num_candidates: int = 4) -> Trace:
+def make_trace(num_candidates=4):
     letters = [chr(97 + i) for i in range(num_candidates)]
     chances = [0.7 if i == 1 else 0.3 / (num_candidates - 1) for i in range(num_candidates)]
     steps = [Step(position, letters, chances, "b") for position in (1, 2)]
@@ -319,7 +318,7 @@ def test_letters_that_no_font_has_are_told_by_their_code(monkeypatch):
     ]
 
 
-def pattern_of(*axes: int, queries: int, keys: int = 3, blocked: Any = None) -> Pattern:
+def pattern_of(*axes, queries, keys=3, blocked=None):
     return Pattern("w", torch.ones(*axes), words(queries), words(keys), blocked)
 
 

@@ -1,7 +1,5 @@
 """From recordings to what is drawn: tokens, masks, weights on demand, and summaries."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -22,7 +20,7 @@ SITES = "layers.*.attention.weights"
 
 
 @pytest.fixture(scope="module")
-def model() -> Decoder:
+def model():
     torch.manual_seed(0)
     return Decoder(
         DecoderConfig(vocab_size=5, max_length=64, d_model=8, num_heads=2, num_layers=2)
@@ -30,11 +28,11 @@ def model() -> Decoder:
 
 
 @pytest.fixture(scope="module")
-def tokens() -> torch.Tensor:
+def tokens():
     return torch.arange(100).reshape(2, 50) * 7 % 5
 
 
-def recorded(model: Decoder, tokens: torch.Tensor, **options: Any) -> Any:
+def recorded(model, tokens, **options):
     with record(model, SITES, vocabulary="abcde", **options) as recording, torch.no_grad():
         model(tokens)
     return recording

@@ -3,17 +3,11 @@
 import base64
 import struct
 import zlib
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from attnlab.core.store import JsonObject
-from attnlab.draw.attention import Pattern
-from attnlab.draw.wire import Packed
 
-
-def read_back(packed: Packed) -> tuple[Any, Any]:
+def read_back(packed):
     """Return numbers (rows, columns), NaN where missing, and by how much each may be off."""
     content = base64.b64decode(packed["content"])
     if packed["is_deflated"]:
@@ -40,16 +34,13 @@ def read_back(packed: Packed) -> tuple[Any, Any]:
     return values, bounds
 
 
-def read_head(
-    maps: JsonObject, variant: int, group: int, layer: int, head: int, kind: int = 0
-) -> tuple[Any, Any]:
+def read_head(maps, variant, group, layer, head, kind=0):
     found = maps["groups"][group]["layers"][layer]["heads"][head]
     return read_back(found["maps"][variant][kind])
 
 
-def check_maps(maps: JsonObject, patterns: Sequence[Pattern], variant: int = 0) -> None:
-    """Every weight of every head comes back in its place within its bound, masked cells as
-    masked."""
+def check_maps(maps, patterns, variant=0):
+    """Every weight of every head comes back in its place within its bound."""
     sites = {pattern.site: pattern for pattern in patterns}
     seen = 0
     for group, told in enumerate(maps["groups"]):

@@ -1,7 +1,6 @@
-"""Planted faults: each makes the view or a figure lie, and each is caught by a check that other
-tests rely on."""
+"""Planted faults: each makes the view or a figure lie."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,26 +31,26 @@ WHOLE, ROWS, QUANTIZE = Pattern.whole, Pattern.rows, wire.quantize
 LAYER = view_maps._Packer._layer
 
 
-def transposed(self: Pattern, head: int) -> Any:
+def transposed(self, head):
     whole = WHOLE(self, head)
     return np.where(np.isnan(whole), np.nan, whole[::-1, ::-1].T)
 
 
-def hiding_itself(self: Pattern, head: int) -> Any:
+def hiding_itself(self, head):
     whole = WHOLE(self, head)
     np.fill_diagonal(whole, np.nan)
     return whole
 
 
-def row_late(*given: Any) -> Any:
+def row_late(*given):
     largest, codes = QUANTIZE(*given)
     return np.roll(largest, 1), codes
 
 
-def coded(to_codes: Callable[[Any, int], Any]) -> Callable[..., Any]:
+def coded(to_codes):
     """Quantize with other codes for shares of a row's largest weight."""
 
-    def quantize(rows: Any, levels: int, zero: int = 0) -> Any:
+    def quantize(rows, levels, zero=0):
         largest = np.nanmax(rows, -1)
         codes = to_codes(rows / largest[:, None], levels)
         return largest, np.nan_to_num(codes, nan=255).astype(np.uint8)
@@ -59,7 +58,7 @@ def coded(to_codes: Callable[[Any, int], Any]) -> Callable[..., Any]:
     return quantize
 
 
-def head_late(self: Any, variants: Any, thumb: int) -> Any:
+def head_late(self, variants, thumb):
     first, *others = (found := LAYER(self, variants, thumb))["heads"]
     return {**found, "heads": [*others, first]}
 
@@ -85,16 +84,16 @@ def test_a_fault_in_the_wire_form_is_caught(name, monkeypatch):
         check_maps(fit_maps(patterns, max_bytes=10**7), patterns)
 
 
-def check_cells(page: Any) -> None:
+def check_cells(page):
     for row, column in ((6, 1), (5, 2), (7, 3)):
         check_cell(page, make_pattern(), 0, row, column)
 
 
-def check_pointed(page: Any) -> None:
+def check_pointed(page):
     check_pointing(page, 5, 2)
 
 
-def check_hatched(page: Any) -> None:
+def check_hatched(page):
     check_masked_cell_is_hatched(page, 1, 6)
 
 
@@ -125,7 +124,7 @@ IN_THE_PAGE: list[tuple[str, str, Callable[[], Pattern], Callable[[Any], None]]]
 
 
 @pytest.fixture
-def _scripts_made_anew() -> Iterator[None]:
+def _scripts_made_anew():
     markup._script.cache_clear()
     yield
     markup._script.cache_clear()
@@ -137,7 +136,7 @@ def test_a_fault_in_the_page_is_caught(fault, open_html, monkeypatch):
     before, after, make, check = fault
     read, counts = bundling._read, []
 
-    def planted(module: str) -> str:
+    def planted(module):
         text = read(module)
         counts.append(text.count(before))
         return text.replace(before, after)

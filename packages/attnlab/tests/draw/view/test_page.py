@@ -1,12 +1,10 @@
-"""The page as a file: one piece, within its size, made of modules that are joined once; and how it
-is shown."""
+"""The page as a file: one piece, within its size, made of modules that are joined once."""
 
 import html
 import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -174,7 +172,7 @@ def test_inside_a_notebook_it_is_a_sealed_frame(monkeypatch):
 
 
 @pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
+def page(browser):
     context = browser.new_context()
     yield context.new_page()
     context.close()
@@ -195,7 +193,7 @@ def test_the_modules_mount_in_any_page(page):
     maps = json.dumps(fit_maps(make_layers(), max_bytes=10**7))
     own = {"": (HOST, "text/html"), "maps.json": (maps, "application/json")}
 
-    def answer(route: Any) -> None:
+    def answer(route):
         path = route.request.url.removeprefix("http://attnlab.test/")
         if path in own:
             body, kind = own[path]

@@ -1,15 +1,13 @@
-"""The view in a browser: opened from disk, read, walked through, zoomed, compared, in every theme
-and width."""
+"""The view in a browser: opened from disk, read, walked through, zoomed, compared."""
 
 import re
-from typing import Any
 
 import pytest
 
 from attnlab.draw.view import view_page
 
 from ..attention.patterns import ODD, make_layers, make_pattern
-from ..views import CONTRASTS, Open, cell_colors
+from ..views import CONTRASTS, cell_colors
 from .viewing import (
     MEASURE,
     check_cell,
@@ -26,10 +24,10 @@ from .viewing import (
 
 
 @pytest.fixture
-def open_view(open_html: Open) -> Open:
+def open_view(open_html):
     """Open patterns, or two lists of them, as their page."""
 
-    def open_it(*recordings: Any, width: int = 1200, scheme: str = "light", **options: Any) -> Any:
+    def open_it(*recordings, width=1200, scheme="light", **options):
         has_touch = options.pop("has_touch", False)
         page = open_html(
             view_page(*recordings, **options), width, color_scheme=scheme, has_touch=has_touch

@@ -1,5 +1,4 @@
-"""The wire form: every number comes back in its place and within the stated bound, and the budget
-of a view's maps holds."""
+"""The wire form: every number comes back in its place and within the stated bound."""
 
 import math
 from dataclasses import replace
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnlab.core.store import JsonObject
 from attnlab.draw.attention import Pattern
 from attnlab.draw.attention.pooled_maps import pool_head
 from attnlab.draw.view import maps as view_maps
@@ -23,7 +21,7 @@ from .reading import check_maps, read_back, read_head
 ROOM = 10_000_000
 
 
-def size_of(maps: JsonObject) -> int:
+def size_of(maps):
     heads = [
         head for group in maps["groups"] for layer in group["layers"] for head in layer["heads"]
     ]
@@ -31,7 +29,7 @@ def size_of(maps: JsonObject) -> int:
     return sum(150 + len(one["content"]) for one in packed)
 
 
-def side_of(maps: JsonObject) -> int:
+def side_of(maps):
     return int(maps["groups"][0]["cells"][0])
 
 
@@ -211,7 +209,7 @@ def test_kinds_of_attention_are_groups_of_layers():
     ]
 
 
-def _with(value: float) -> Pattern:
+def _with(value):
     pattern = make_pattern()
     weights = pattern.weights.clone()
     weights[2, 4, 3] = value

@@ -1,10 +1,6 @@
-"""What the view shows, read off in a browser: shorthands and the checks that tests, and planted
-faults, share."""
+"""What the view shows, read off in a browser: shorthands and the checks that tests."""
 
 import re
-from typing import Any
-
-from attnlab.draw.attention import Pattern
 
 from ..attention.patterns import make_pattern
 from ..views import hatched, painted
@@ -13,25 +9,25 @@ PLACE = re.compile(r"Query (\d+) .* (?:→|attend to) key (\d+) ")
 MEASURE = re.compile(r"(?:: |mean )([−+]?[\d.e−]+) ± ([\d.e−]+)$")
 
 
-def ready(page: Any) -> Any:
+def ready(page):
     """Wait until the first head is drawn."""
     page.wait_for_selector("#view[data-ready='true']", timeout=10_000)
     return page
 
 
-def reading(page: Any) -> str:
+def reading(page):
     return str(page.locator(".attention-view .map-reading").inner_text())
 
 
-def title(page: Any) -> str:
+def title(page):
     return str(page.locator(".map-part h2").inner_text())
 
 
-def number(text: str) -> float:
+def number(text):
     return float(text.replace("−", "-"))
 
 
-def walk_to(page: Any, row: int, column: int) -> str:
+def walk_to(page, row, column):
     """Go to a cell with the keyboard alone, from wherever the cursor is, and read it."""
     page.locator("canvas.heatmap").focus()
     page.keyboard.press("Home")
@@ -44,9 +40,8 @@ def walk_to(page: Any, row: int, column: int) -> str:
     return reading(page)
 
 
-def check_cell(page: Any, pattern: Pattern, head: int, row: int, column: int) -> None:
-    """The cell that the keyboard reaches is the one it names, and its weight is within what it
-    says."""
+def check_cell(page, pattern, head, row, column):
+    """The cell that the keyboard reaches is the one it names."""
     words = walk_to(page, row, column)
     found = PLACE.search(words)
     assert found, words
@@ -62,33 +57,31 @@ def check_cell(page: Any, pattern: Pattern, head: int, row: int, column: int) ->
     assert abs(value - weight) <= bound + 1e-7 * abs(weight), f"{words}, but {weight}"
 
 
-def wait_for_title(page: Any, words: str) -> None:
+def wait_for_title(page, words):
     page.locator(".map-part h2").get_by_text(words, exact=True).wait_for()
 
 
-def corner(page: Any) -> tuple[float, float, float]:
-    """Say where the map begins and how large its cells are, in pixels of the window; all of it is
-    in sight."""
+def corner(page):
+    """Say where the map begins and how large its cells are, in pixels of the window."""
     canvas = page.locator("canvas.heatmap")
     canvas.scroll_into_view_if_needed()
     box, told = canvas.bounding_box(), canvas.evaluate("node => ({...node.dataset})")
     return box["x"] + float(told["left"]), box["y"] + float(told["top"]), float(told["cellWidth"])
 
 
-def check_pointing(page: Any, row: int, column: int) -> None:
+def check_pointing(page, row, column):
     """The cell under the pointer is the one that is read."""
     left, top, cell = corner(page)
     page.mouse.move(left + (column + 0.5) * cell, top + (row + 0.5) * cell)
     assert reading(page).startswith(f"Query {row} ‘w{row}’ → key {column} ‘w{column}’: ")
 
 
-def long_names() -> Pattern:
+def long_names():
     return make_pattern(queries=64, tokens=[f"token {i}" for i in range(64)])
 
 
-def check_names_keep_out_of_the_corner(page: Any) -> None:
-    """However a zoomed map is moved, no name of a row stands above it, and none of a column at its
-    left."""
+def check_names_keep_out_of_the_corner(page):
+    """No name of a row or column leaves the side of a zoomed map that is moved."""
     page.locator("canvas.heatmap").focus()
     for _ in range(4):
         page.keyboard.press("+")
@@ -109,6 +102,6 @@ def check_names_keep_out_of_the_corner(page: Any) -> None:
     page.mouse.up()
 
 
-def check_masked_cell_is_hatched(page: Any, row: int, column: int) -> None:
+def check_masked_cell_is_hatched(page, row, column):
     """A masked cell shows lines; a weight, also zero, is one flat colour."""
     assert hatched(page, 0, row, column), "a masked cell looks like a weight of zero"

@@ -1,24 +1,22 @@
 """What is checked of effects, as functions: tests run them, and planted faults must fail them."""
 
 import torch
-from torch import Tensor
 
 from attnlab.edits import CutEdge, Edit, Patch, RedirectToFirst, UniformPattern, ZeroHead, ZeroSite
 from attnlab.edits.application import edit
 from attnlab.edits.effects import Rule, ablate, patch_all, pattern_effects
-from attnlab.edits.effects.ablate import Ablation
 from attnlab.edits.effects.metrics import Metric, prepare_metric
 from attnlab.edits.effects.significance import adjusted
 from attnlab.look.lens import direct_logits
 from attnlab.look.recording import record
 from attnlab.seeds import generator
 from attnlab.sites import Hook, installed, opened
-from tests.edits.effects.models import Given, given, run
+from tests.edits.effects.models import given, run
 
 EXACT = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
-def one_by_one(each: Given, edits: list[Edit], metric: str, **told: Tensor) -> Tensor:
+def one_by_one(each, edits, metric, **told):
     """Measure each edit by itself, a whole forward pass each: (edit, row)."""
     plain = run(each)
     own = prepare_metric(Metric(metric, **told), plain, each.real)
@@ -29,14 +27,14 @@ def one_by_one(each: Given, edits: list[Edit], metric: str, **told: Tensor) -> T
     return torch.stack(found)
 
 
-def close(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> None:
+def close(found, wanted, dtype):
     """Assert that two agree to what this dtype can hold."""
     scale = max(1.0, float(wanted.abs().max()))
     assert found.shape == wanted.shape
     assert float((found - wanted).abs().max()) <= EXACT[dtype] * scale
 
 
-def edits_of(found: Ablation) -> list[Edit]:
+def edits_of(found):
     """Return the edits that do what each case of a sweep does."""
     own = {"mlps": ".feed_forward.output", "attentions": ".output"}
     made: list[Edit] = []
@@ -51,7 +49,7 @@ def edits_of(found: Ablation) -> list[Edit]:
     return made
 
 
-def check_sweep(seed: int, what: str, metric: str = "loss", most: int = 30) -> None:
+def check_sweep(seed, what, metric="loss", most=30):
     """A sweep gives what the edits give one by one; of many cases so many are compared."""
     each = given(seed)
     told = {} if metric in ("logit", "kl", "logit_difference") else {"target": each.labels}
@@ -67,20 +65,20 @@ def check_sweep(seed: int, what: str, metric: str = "loss", most: int = 30) -> N
 class Skipping(Hook):
     """Lets a block give on what it was given."""
 
-    def __init__(self, block: str) -> None:
+    def __init__(self, block):
         self.block = block
 
-    def wants(self, site: str) -> bool:
+    def wants(self, site):
         return site in (f"{self.block}.residual_before", f"{self.block}.residual_after")
 
-    def visit(self, site: str, value: Tensor) -> Tensor:
+    def visit(self, site, value):
         if site.endswith("before"):
             self.came = value
             return value
         return self.came
 
 
-def check_layers(seed: int) -> None:
+def check_layers(seed):
     """A layer taken out gives on what it was given."""
     each = given(seed)
     found = ablate(*each.whole, "layers", **each.loss)
@@ -90,7 +88,7 @@ def check_layers(seed: int) -> None:
             close(after, own(run(each), run(each))[0], torch.float64)
 
 
-def check_patches(seed: int, what: str) -> None:
+def check_patches(seed, what):
     """A patch is the edit `Patch`; nothing is 0 and everything 1 of the way from the corrupted to
     the clean run."""
     each = given(seed, "decoder")
@@ -114,7 +112,7 @@ def check_patches(seed: int, what: str) -> None:
         assert found.table().shape == (each.model.config.num_layers, each.model.config.num_heads)
 
 
-def check_ends(seed: int) -> None:
+def check_ends(seed):
     """All of the stream before the first block, patched, brings everything back."""
     each = given(seed, "decoder", positions="rotary")
     corrupted = (each.inputs + 1) % 11
@@ -125,7 +123,7 @@ def check_ends(seed: int) -> None:
     assert abs(float(noised.shares[0])) < 1e-12
 
 
-def check_controls(seed: int) -> None:
+def check_controls(seed):
     """The controls that are edits too give what these give one by one."""
     each = given(seed)
     kinds = {"uniform": UniformPattern, "first": RedirectToFirst, "zeroed": ZeroHead}
@@ -138,9 +136,8 @@ def check_controls(seed: int) -> None:
     close(found.effects.flatten(0, 1) + found.before, after, torch.float64)
 
 
-def check_holm(p: Tensor) -> None:
-    """Holm's is the closed test of Bonferroni's: p is the largest of all sets that hold the
-    test."""
+def check_holm(p):
+    """Holm's p is the largest Bonferroni p of all sets that hold the test."""
     found = adjusted(p, "holm")
     for own in range(len(p)):
         numbers = [number for number in range(2 ** len(p)) if number >> own & 1]
@@ -149,9 +146,8 @@ def check_holm(p: Tensor) -> None:
         assert abs(float(found[own]) - wanted) < 1e-12
 
 
-def check_bh(p: Tensor) -> None:
-    """Benjamini and Hochberg's rule: at each level, the tests up to the last k with p(k) <= k/m ·
-    level are found."""
+def check_bh(p):
+    """Benjamini and Hochberg: up to the last k with p(k) <= k/m · level."""
     found = adjusted(p, "bh")
     ordered = p.sort().values
     for level in (0.01, 0.05, 0.1, 0.2, 0.5, 0.9):
@@ -160,7 +156,7 @@ def check_bh(p: Tensor) -> None:
         assert torch.equal(found <= level, wanted)
 
 
-def check_attribution(seed: int, kind: str, dtype: torch.dtype = torch.float64) -> None:
+def check_attribution(seed, kind, dtype=torch.float64):
     """The shares of all parts sum to the logit, and each head's is what its writing gives."""
     each = given(seed, kind, dtype)
     found = direct_logits(*each.whole)

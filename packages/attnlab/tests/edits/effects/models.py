@@ -22,39 +22,37 @@ class Given(NamedTuple):
     labels: Tensor
 
     @property
-    def whole(self) -> tuple[nn.Module, Any]:
+    def whole(self):
         """What every function of effects begins with."""
         return self.model, self.inputs
 
     @property
-    def loss(self) -> dict[str, Any]:
+    def loss(self):
         """The usual metric, as arguments."""
         return {"metric": "loss", "target": self.labels}
 
     @property
-    def num_rows(self) -> int:
+    def num_rows(self):
         return len(self.labels)
 
     @property
-    def real(self) -> Tensor | None:
+    def real(self):
         """Which positions of what the output goes on from are no padding, (row, length)."""
         is_decoder = isinstance(self.inputs, dict) and "mask" in self.inputs
         return self.inputs["mask"][:, 0, 0] if is_decoder else None
 
-    def last(self, logits: Tensor) -> Tensor:
+    def last(self, logits):
         """The logits of each row's last position that is no padding."""
         if self.real is None:
             return logits[:, -1]
         return logits[torch.arange(len(logits)), self.real.sum(1) - 1]
 
 
-def given(
-    seed: int, kind: str | None = None, dtype: torch.dtype = torch.float64, **fixed: Any
-) -> Given:
+def given(seed, kind=None, dtype=torch.float64, **fixed):
     """Draw a model and inputs."""
     draw = generator(seed, "tests", "effects")
 
-    def one_of(*choices: Any) -> Any:
+    def one_of(*choices):
         return choices[int(torch.randint(len(choices), (), generator=draw))]
 
     kind = kind or KINDS[seed % len(KINDS)]
@@ -102,7 +100,7 @@ def given(
     return Given(model.eval().to(dtype), inputs, labels)
 
 
-def run(each: Given) -> Tensor:
+def run(each):
     """Run the model on its inputs."""
     options = each.inputs if isinstance(each.inputs, dict) else {"tokens": each.inputs}
     with torch.no_grad():

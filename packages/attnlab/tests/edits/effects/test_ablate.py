@@ -52,13 +52,6 @@ def test_every_layer_taken_out_gives_on_what_it_was_given(seed):
     check_layers(seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["heads", "edges", "mlps", "attentions"])
-def test_sweeps_are_what_the_edits_give_over_many_models(what):
-    for seed in range(100, 300):
-        check_sweep(seed, what, metric=METRICS[seed % len(METRICS)], most=10_000)
-
-
 @pytest.mark.parametrize(
     ("seed", "options"),
     [(9, {"budget": 1}), (10, {"threads": 2}), (1, {"threads": 3, "budget": 9_000})],
@@ -353,8 +346,7 @@ def test_next_tokens_count_everywhere_but_at_the_end():
 
 @pytest.mark.parametrize("what", ["heads", "edges"])
 def test_a_part_that_does_not_ask_for_what_is_known_is_changed_all_the_same(what):
-    """A single head computes its heads whoever knows them; a sweep shall not change nothing
-    there."""
+    """A single head computes its heads whoever knows them."""
     with isolated(0):
         model = SingleHead(SingleHeadConfig(input_dim=3, qk_dim=4, v_dim=5)).double().eval()
     x = torch.randn(4, 3, 3, generator=generator(0, "x"), dtype=torch.float64)
@@ -455,8 +447,7 @@ def _padded():
 
 
 def test_padding_that_a_mask_tells_of_is_no_last_position():
-    """The logit of the answer was once read behind the text; each row alone and unpadded must say
-    the same."""
+    """The logit of the answer was once read behind the text."""
     model, ids, lengths, inputs = _padded()
     found = ablate(model, inputs)
     lens = logit_lens(model, inputs)

@@ -53,8 +53,7 @@ def test_what_stands_at_padding_changes_no_control_and_no_loss():
 
 @pytest.mark.parametrize("seed", sampled([1, 2, 3, 7, 9], 1))
 def test_each_other_control_is_its_definition(seed):
-    """Patterns made here from the weights of a plain pass, set by an edit, give what the control
-    gives."""
+    """Patterns made here of plain weights, set by an edit, give what the control gives."""
     each, names = given(seed, "padded decoder"), ["mean", "value_zeroed", "frozen", "shuffled"]
     told = {**each.loss, "rule": FEW, "seed": seed}
     found = pattern_effects(*each.whole, controls=names, **told)
@@ -108,7 +107,7 @@ def test_patterns_keep_to_allowed_keys_and_sum_to_one():
     assert torch.allclose(Pattern.renormalised(weights, allowed), expected)
 
 
-def planted(seed: int) -> tuple[Decoder, torch.Tensor, torch.Tensor]:
+def planted(seed):
     """A decoder of four heads that answers with the token before the last, and only two of them
     have to do with it.
 
@@ -186,8 +185,7 @@ def idle_pattern(seed, dtype=torch.float32):
 
 
 def test_an_effect_below_rounding_is_none():
-    """Wherever the first head looks the answer is the same, so no control of where it looks has an
-    effect."""
+    """Wherever the first head looks the answer is the same."""
     for seed in range(6):
         model, tokens = idle_pattern(seed)
         found = pattern_effects(model, tokens, controls=[*PATTERN_CONTROLS, "zeroed"], seed=seed)
@@ -353,8 +351,7 @@ def test_nothing_is_said_of_where_heads_look_when_no_control_changed_it():
 
 
 def test_padding_of_the_source_does_not_hide_queries_of_cross_attention():
-    """As many queries as keys: nobody looks at the padded keys, but the queries of these numbers
-    are real."""
+    """As many queries as keys: nobody looks at the padded keys."""
     each = given(3, "encoder-decoder")
     source = torch.randint(11, (4, 3), generator=generator(0, "source"))
     real = torch.arange(3) < torch.tensor([3, 2, 2, 2]).unsqueeze(1)

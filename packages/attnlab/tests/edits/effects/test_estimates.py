@@ -21,8 +21,7 @@ SMOOTH = {"activation": "gelu", "num_layers": 2, "positions": "learned"}
 
 
 class Nudged(Hook):
-    """Moves the values of a site by a share of what they would be changed by; or the embedding
-    alone, to a point between two runs."""
+    """Moves the values of a site by a share of their change, or the embedding alone."""
 
     def __init__(self, **changes):
         self.changes = {name.replace("__", "."): change for name, change in changes.items()}

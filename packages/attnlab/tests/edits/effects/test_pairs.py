@@ -1,5 +1,4 @@
-"""Pairs of texts: patched as hooks by hand on the plain model would, pooled with intervals, and
-refused where they do not fit."""
+"""Pairs of texts: patched as hooks by hand on the plain model would, pooled with intervals."""
 
 import copy
 from dataclasses import replace
@@ -17,7 +16,7 @@ from attnlab.edits.effects.patched import Recovery
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
 from attnlab.seeds import generator
-from tests.parts.planting import Fault, assert_all_stand_in_the_code, each_fault, faults_in, planted
+from tests.parts.planting import assert_all_stand_in_the_code, each_fault, faults_in, planted
 from tests.pretrained.speaking import made
 
 CLEAN = [
@@ -34,8 +33,7 @@ ALIKE = [CLEAN[0], CLEAN[2]], [CORRUPTED[0], CORRUPTED[2]]  # of as many tokens
 
 
 def plain():
-    """A small GPT-2 in double precision whose answers depend on the text, its tokenizer, and the
-    same behind hook points."""
+    """A small GPT-2 in double precision, its tokenizer, and the same behind hook points."""
     foreign, tokenizer = made("gpt2")
     foreign = foreign.double().eval()
     with torch.no_grad():
@@ -60,8 +58,7 @@ def part_of_gpt2(foreign, place):
 
 @torch.no_grad()
 def by_hand(foreign, ids, base_ids, place):
-    """Last logits of one text's run with another's value at one place: a hook that reads, one that
-    writes."""
+    """Last logits of one text's run with another's value at one place: a hook that reads."""
     module, is_input, index = part_of_gpt2(foreign, place)
     kept = []
 
@@ -345,12 +342,12 @@ the interval is that of the changes of the other direction | edits.effects.patch
 """
 
 
-def test_every_fault_has_its_place_in_the_code() -> None:
+def test_every_fault_has_its_place_in_the_code():
     assert_all_stand_in_the_code(faults_in(FAULTS))
 
 
 @each_fault(FAULTS)
-def test_the_check_sees_the_fault(fault: Fault) -> None:
+def test_the_check_sees_the_fault(fault):
     with (
         planted(fault.module, fault.old, fault.new),
         pytest.raises((AssertionError, RuntimeError, WrongUsage)),

@@ -36,8 +36,7 @@ def test_patching_everything_goes_all_the_way(seed):
 
 
 def test_both_directions_meet_in_the_same_run():
-    """All heads of the clean run in the corrupted one, position by position, is one table a
-    head."""
+    """All heads of the clean run in the corrupted one, position by position."""
     each = given(4, "decoder")
     other = (each.inputs + 1) % 11
     told = each.loss
@@ -52,8 +51,7 @@ def test_both_directions_meet_in_the_same_run():
 
 
 def between(gap, *changes, direction="denoise"):
-    """Patches of two runs that are so far apart, each changing the metric by so much from where it
-    starts."""
+    """Patches of two runs so far apart, each changing the metric by so much."""
     corrupted = torch.tensor([2.0, 4.0], dtype=torch.float64)
     ends = Recovery(corrupted + gap, corrupted)
     start = ends.corrupted if direction == "denoise" else ends.clean
@@ -98,8 +96,7 @@ def test_patches_print_as_a_short_table():
 
 
 def by_hand(each, corrupted, sender, receiver, into):
-    """One path, from its definition, on a model that normalises before: the logits, and nothing
-    shared."""
+    """One path, from its definition, on a model that normalises before: the logits."""
     model, (layer, head) = each.model, (int(sender.path.split(".")[1]), sender.head)
     with torch.no_grad():
         runs = []
@@ -163,8 +160,7 @@ def test_every_path_is_what_its_definition_says(seed, into):
 
 @pytest.mark.parametrize("seed", sampled(range(6), 1))
 def test_held_paths_add_up_where_nothing_is_bent(seed):
-    """Without norms the direct paths to the logits add up to what all heads and MLPs say, the
-    stream's start apart."""
+    """Without norms the direct paths to the logits add up to what all heads and MLPs say."""
     each = given(seed, "decoder", norm_place="none", final_norm=False)
     other = (each.inputs + 1) % 11
     senders = [PatchTarget(f"layers.{i}.feed_forward") for i in range(each.model.config.num_layers)]

@@ -111,8 +111,7 @@ def test_the_skewed_interval_follows_the_unit_and_the_sign():
 
 
 def test_a_planted_effect_is_found():
-    """An effect of one standard deviation in 25 inputs: the exact t test would find 99.8 % of
-    them."""
+    """One standard deviation in 25 inputs: the exact t test would find 99.8 %."""
     found = p_values(draws(1_000, 25, seed=13) + 1.0, draws=2_000)
     assert float((found <= 0.05).double().mean()) > 0.98
 
@@ -132,8 +131,7 @@ def test_equal_p_values_stay_equal():
 
 
 def test_the_corrections_keep_what_they_promise_among_many_heads():
-    """250 families of 40 heads, all of them idle: any finding is false, and at most 5 % of families
-    have one."""
+    """Of 250 families of 40 idle heads at most 5 % have a finding."""
     values = draws(250 * 40, 16, seed=14)
     p = p_values(values, draws=2_000).view(250, 40)
     for kind in ("holm", "bh"):

@@ -1,5 +1,4 @@
-"""The census: what is counted is what reading each text alone shows; shards add up to the whole;
-what is stopped ends in the same bytes."""
+"""The census: what is counted is what reading each text alone shows; shards add up to the whole."""
 
 import math
 import random

@@ -1,5 +1,4 @@
-"""Corpus search: what is found is what reading each text alone would show; what is stopped ends in
-the same bytes."""
+"""Corpus search: what is found is what reading each text alone would show."""
 
 import csv
 import json
@@ -53,8 +52,7 @@ def by_head(found):
 
 
 def value_of(weights, ids, query, measure):
-    """Measure one row of weights, (key,), in words that can be followed: None where there is
-    nothing to measure."""
+    """Measure one row of weights, (key,); None where there is nothing to measure."""
     keys = range(len(ids))
     seen = [key for key in keys if weights[key] > 0]
     chosen = {

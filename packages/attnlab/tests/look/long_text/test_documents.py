@@ -1,5 +1,4 @@
-"""Long documents: what is written is what a recording shows, in bounded memory, and stopping costs
-nothing but time."""
+"""Long documents: what is written is what a recording shows, in bounded memory."""
 
 import json
 from contextlib import ExitStack

@@ -1,5 +1,4 @@
-"""Long documents read by foreign models: every backend, windows, sinks, two stacks; stopped and
-gone on with."""
+"""Long documents read by foreign models: every backend, windows, sinks, two stacks."""
 
 import pytest
 import torch

@@ -1,5 +1,4 @@
-"""A recording knows its tokens, those that look and those that are looked at, and what is
-padding."""
+"""A recording knows its tokens, those that look and those that are looked at."""
 
 import copy
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attnlab.models import SingleHead, SingleHeadConfig
 from attnlab.parts.heads import share_heads
 from attnlab.seeds import isolated
-from attnlab.sites import AttentionCall, Hook
+from attnlab.sites import Hook
 from tests.edits.effects import models
 from tests.reference.attention import attention
 from tests.reference.masks import causal_mask
@@ -30,9 +30,8 @@ class Case(NamedTuple):
     words: str
 
 
-def case(seed: int) -> Case:
-    """Draw a case: a model of any kind and dtype, with padding or without, even nothing but
-    padding."""
+def case(seed):
+    """Draw a case: a model of any kind and dtype, with padding or without."""
     draw = random.Random(seed)
     kind, dtype = (*models.KINDS, "single head")[seed % 5], draw.choice(DTYPES)
     words = f"{seed}: {kind} {dtype}"
@@ -54,7 +53,7 @@ def case(seed: int) -> Case:
     return Case(each.model, partial(models.run, each), words)
 
 
-def _real(draw: random.Random, inputs: Tensor) -> Tensor | None:
+def _real(draw, inputs):
     """Say which positions are no padding: all in half of the cases, in others perhaps none."""
     if draw.random() < 0.5:
         return None
@@ -63,7 +62,7 @@ def _real(draw: random.Random, inputs: Tensor) -> Tensor | None:
     return torch.arange(length) < lengths
 
 
-def parameters_hash(model: nn.Module) -> str:
+def parameters_hash(model):
     """A number that changes when any parameter or buffer changes in any bit."""
     found = hashlib.sha256()
     for name, value in model.state_dict().items():
@@ -71,7 +70,7 @@ def parameters_hash(model: nn.Module) -> str:
     return found.hexdigest()
 
 
-def no_hook_is_left(model: nn.Module) -> bool:
+def no_hook_is_left(model):
     """Say that no hook stands at any part."""
     names = ("_installed", "_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
     return not any(getattr(part, name, ()) for part in model.modules() for name in names)
@@ -83,10 +82,10 @@ class Watcher(Hook):
 
     changes = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.weights: dict[str, list[np.ndarray]] = {}
 
-    def watch(self, part: str, call: AttentionCall) -> None:
+    def watch(self, part, call):
         found = numpy_weights(call.query, call.key, call.mask, call.scale)
         self.weights.setdefault(f"{part}.weights" if part else "weights", []).append(found)
 
@@ -94,24 +93,21 @@ class Watcher(Hook):
 class Change(Hook):
     """Puts a changed value in the place of one at a site."""
 
-    def __init__(self, site: str, change: Callable[..., Tensor], words: str = "changed") -> None:
+    def __init__(self, site, change, words="changed"):
         self.site, self.change, self.words = site, change, words
 
-    def wants(self, site: str) -> bool:
+    def wants(self, site):
         return site == self.site
 
-    def visit(self, site: str, value: Tensor) -> Tensor:
+    def visit(self, site, value):
         return self.change(value)
 
-    def describe(self) -> list[dict[str, Any]]:
+    def describe(self):
         return [{"kind": self.words, "site": self.site}]
 
 
-def numpy_weights(
-    query: Tensor, key: Tensor, mask: Tensor | str | None, scale: float | bool | None
-) -> np.ndarray:
-    """Equation 1 by the letter: (batch, head, query, key), rows that may look at nothing are
-    zeros."""
+def numpy_weights(query, key, mask, scale):
+    """Equation 1 by the letter, (batch, head, query, key); dead rows are zeros."""
     query, key = (each.detach().double() for each in (query, key))
     key = share_heads(key, query.shape[1])
     allowed = None

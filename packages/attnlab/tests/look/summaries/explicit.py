@@ -1,5 +1,4 @@
-"""What summaries are held against: the whole matrix of weights in NumPy and float64, and cases of
-every kind."""
+"""What summaries are held against: the whole matrix of weights in NumPy and float64."""
 
 from typing import NamedTuple
 
@@ -8,7 +7,6 @@ import torch
 from torch import Tensor
 
 from attnlab import seeds
-from attnlab.look.summaries import Summary
 
 KINDS = ("none", "causal", "window", "padding", "boolean", "sparse", "added", "bands", "heads")
 
@@ -24,7 +22,7 @@ class Case(NamedTuple):
     top: int
 
 
-def case(seed: int, dtype: torch.dtype = torch.float32, kind: str | None = None) -> Case:
+def case(seed, dtype=torch.float32, kind=None):
     """Draw an attention: any lengths, widths, axes and masks."""
     source = seeds.generator(seed, "summaries", "case")
 
@@ -60,7 +58,7 @@ def case(seed: int, dtype: torch.dtype = torch.float32, kind: str | None = None)
     return Case(query.to(dtype), key.to(dtype), masks[kind], scale, tiles, top)
 
 
-def weights_and_scores(one: Case) -> tuple[np.ndarray, np.ndarray]:
+def weights_and_scores(one):
     """Make all weights and scores in float64."""
     query, key = one.query.double().numpy(), one.key.double().numpy()
     scale = query.shape[-1] ** -0.5 if one.scale is None else one.scale
@@ -81,7 +79,7 @@ def weights_and_scores(one: Case) -> tuple[np.ndarray, np.ndarray]:
     return powers / np.where(total == 0, 1.0, total), scores
 
 
-def summary(weights: np.ndarray, scores: np.ndarray, tiles: int, top: int) -> dict[str, np.ndarray]:
+def summary(weights, scores, tiles, top):
     """Say what a summary says, from the whole matrix."""
     queries, keys = weights.shape[-2:]
     position = np.arange(keys - queries, keys)
@@ -127,12 +125,8 @@ def summary(weights: np.ndarray, scores: np.ndarray, tiles: int, top: int) -> di
     }
 
 
-def check(
-    found: Summary, expected: dict[str, np.ndarray], bound: float, weights: np.ndarray
-) -> None:
-    """Hold a summary against what it should be; numbers beside 1, distances beside how far the
-    weights reach, the top keys against the weights that they have: where scores nearly tie, either
-    is right."""
+def check(found, expected, bound, weights):
+    """Hold a summary against what it should be; where scores nearly tie, either key is right."""
     reach = expected["spread"]
     for name, right in expected.items():
         value = getattr(found, name).double().numpy()

@@ -120,7 +120,7 @@ MASKS = {
 }
 
 
-def check_bits(drawn: range) -> None:
+def check_bits(drawn):
     """Hold outputs that come with a summary against those that come alone."""
     for seed in drawn:
         with seeds.isolated(seed, "bits"):

@@ -1,5 +1,4 @@
-"""Summaries are what the explicit weights would give, both ways of computing them, whatever the
-shapes and masks."""
+"""Summaries are what the explicit weights would give, both ways of computing them."""
 
 import numpy as np
 import pytest
@@ -7,7 +6,7 @@ import torch
 
 from attnlab import native as attnlab_native
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.summaries import Summarize, Summary, question, summarize
+from attnlab.look.summaries import Summarize, question, summarize
 from attnlab.look.summaries.row_blocks import summary_of_weights
 from attnlab.native import attention, compiler_name, vectors
 from attnlab.parts.attend import attention_scores, attention_weights
@@ -32,27 +31,25 @@ def _skips_without_a_compiler(request):
         pytest.skip("there is no C++ compiler here")
 
 
-def summarized(one: Case, way: str | None = None) -> Summary:
+def summarized(one, way=None):
     return summarize(
         one.query, one.key, one.mask, scale=one.scale, tiles=one.tiles, top=one.top, way=way
     )
 
 
-def check_case(one: Case, way: str, bound: float = 1e-5) -> None:
+def check_case(one, way, bound=1e-5):
     """Hold a summary against the explicit one."""
     weights, scores = weights_and_scores(one)
     check(summarized(one, way), summary(weights, scores, one.tiles, one.top), bound, weights)
 
 
-def check_cases(
-    way: str, dtype: torch.dtype, bound: float, drawn: range, kind: str | None = None
-) -> None:
+def check_cases(way, dtype, bound, drawn, kind=None):
     """Hold many drawn cases against the explicit ones."""
     for seed in drawn:
         check_case(case(seed, dtype, kind), way, bound)
 
 
-def check_equal(one: Summary, other: Summary) -> None:
+def check_equal(one, other):
     for name, part in one._asdict().items():
         assert torch.equal(part, getattr(other, name)), name
 
