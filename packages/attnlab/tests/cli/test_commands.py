@@ -370,7 +370,7 @@ def test_an_output_that_is_full_is_one_sentence(runs, command):
     )
 
 
-CLOSED = {"trace runs/good <&- 2>&-": 2, "list runs >&-": 0, "list runs >&- 2>&-": 0}
+CLOSED = {"list runs >&- 2>&-": 0, "trace runs/good <&- 2>&-": 2, "list runs >&-": 0}
 
 
 @pytest.mark.parametrize("command", sampled(CLOSED, 1))

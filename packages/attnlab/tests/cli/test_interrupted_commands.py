@@ -22,6 +22,7 @@ COMMANDS = {
     "tune": f"tune sorting --seeds 1 --trials 7 -q --set rank=1..4 norm=layer,rms {TINY}",
     "search": "search llama --corpus texts.csv",
     "long text": "look llama --document book.txt --tiles 16 --head 1.2",
+    "census": "census llama --corpus texts.csv",
     "run": f"run sorting -q --set {TINY}",
     "sweep": f"sweep sorting --seeds 1 -q --set rank=1,2 {TINY}",
 }

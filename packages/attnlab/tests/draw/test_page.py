@@ -259,7 +259,7 @@ def test_the_first_screen_is_the_living_picture_with_what_was_found(open_page, s
         assert box["y"] + box["height"] <= height + 40, part
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", sampled(["light", "dark"], 1))
 def test_accessibility_checks_find_nothing_in_any_kind_of_section_and_each_says_where_to_look(
     open_page, scheme
 ):

@@ -271,17 +271,6 @@ def test_many_members_at_once_are_edited_alike():
     assert certificate.identity is None
 
 
-def test_the_doors_of_a_part_by_itself_can_be_edited():
-    part = make("decoder", 0).layers[0].attention
-    x = torch.randn(2, 5, 16, dtype=torch.float64, generator=generator(0, "part"))
-    with edit(part, op.ZeroHead(head=[0, 1, 2, 3])):
-        assert torch.equal(part(x).output, part.output.bias.expand(2, 5, 16))
-    refused("the tokens read at", part, op.ZeroHead(head=0, step=1), x)
-    with edit(part, op.CutEdge(query=-1, key=2)) as certificate:
-        part(x)
-    assert certificate.holds
-
-
 @pytest.mark.parametrize("over", ["positions", "all"])
 @pytest.mark.parametrize("form", ["padding", "with causality", "target"])
 def test_means_leave_out_the_padding_that_a_mask_tells_of(form, over):

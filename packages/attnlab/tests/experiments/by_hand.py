@@ -24,9 +24,6 @@ _TWINS = 12  # whose weights are one rounding away
 _SAME = 1e-5  # between numbers computed twice in the same way from the same weights
 
 
-AnyTransformer = Decoder | Encoder | EncoderDecoder
-
-
 @dataclass(frozen=True)
 class TrainingCheck:
     """The differences between a training and the same training by hand.

@@ -6,7 +6,6 @@ import json
 from attnlab.draw.bundle import bundle
 
 CODE = f"{bundle('attnlab/draw/view/modules/widget.js')}export default widget;\n"
-READY = "#view[data-ready='true']"
 
 # A widget's model as a notebook gives it: what is set is told at once, and kept when it is saved.
 MODEL = """([code, given, isRendered]) => {

@@ -25,29 +25,6 @@ class Attention(nn.Module):
         return x
 
 
-def test_a_run_loads_as_it_always_did(sorter):
-    model = attnlab.load(sorter)
-    assert isinstance(model, attnlab.Decoder)
-    assert is_ours(sorter)
-    with pytest.raises(WrongUsage, match="head would say nothing"):
-        attnlab.load(sorter, head="causal-lm")
-
-
-def test_a_folder_of_transformers_loads_with_doors_names_and_the_same_output(tmp_path):
-    pytest.importorskip("transformers")
-    from tests.pretrained.speaking import made, saved
-
-    folder = saved("gpt2", tmp_path / "gpt2")
-    model = attnlab.load(folder)
-    assert not is_ours(folder)
-    assert model.name == "gpt2"
-    assert str(folder) in model.source
-    inputs = model.inputs("John and Mary")
-    with torch.no_grad():
-        assert torch.equal(model(**inputs), made("gpt2")[0](**inputs).logits)
-    assert attnlab.ask(folder, "John and Mary").trace().tokens[:3] == ("John", "␣and", "␣Mary")
-
-
 def test_a_live_module_gets_doors_and_stays_as_it_is():
     pytest.importorskip("transformers")
     from tests.pretrained.speaking import made

@@ -400,15 +400,6 @@ def test_what_cannot_be_traced_is_refused_in_words(learned):
             attnlab.ask(learned, text).trace()
 
 
-def test_in_memory_a_question_says_that_its_model_is_in_the_folder(learned):
-    config = learned.reader.config
-    with pytest.raises(CouldNotRun, match="save the report first"):
-        lookup.ask(learned.model, config, "k1 v1 ? k1")
-    table = LookupConfig(**TABLE)
-    with pytest.raises(WrongUsage, match="no model for new facts"):
-        lookup.ask(learned.model, table, "k1 v1 ? k1")
-
-
 def test_recall_alone_traces_its_main_model_and_saves_the_others():
     settings = {**FACTS, "recall_facts": 3, "recall_steps": 4, "variant": "ordered"}
     report = attnlab.run("lookup", **settings)

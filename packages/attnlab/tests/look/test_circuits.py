@@ -134,18 +134,6 @@ def test_circuits_of_llama_are_those_of_its_weights():
         np.testing.assert_allclose(found.qk.dense(), query.T @ key * width**-0.5, rtol=0, atol=1e-5)
 
 
-def test_circuits_of_gpt2_are_those_of_its_joined_projection():
-    model = attach(FAMILIES["gpt2"].build())
-    block = model.foreign.transformer.h[1]
-    query, key, value = np.split(array(block.attn.c_attn.weight).T, 3)
-    reads, rows = norm_matrix(block.ln_1), slice(16, 24)  # the third of four heads
-    found = attnlab.circuits(model, ["1.2"])["1.2"]
-    ov = array(block.attn.c_proj.weight).T[:, rows] @ value[rows] @ reads
-    np.testing.assert_allclose(found.ov.dense(), ov, rtol=0, atol=2e-5)
-    qk = (query[rows] @ reads).T @ (key[rows] @ reads) * 8**-0.5
-    np.testing.assert_allclose(found.qk.dense(), qk, rtol=0, atol=2e-5)
-
-
 @pytest.mark.parametrize("name", _SCALED)
 def test_the_scores_of_a_family_are_those_of_its_circuits_but_for_the_scale_of_norms(name):
     model = attach(FAMILIES[name].build())

@@ -114,19 +114,6 @@ def test_the_lens_prints_the_likeliest_tokens_by_their_names(rows, names):
         assert "".join(line.split()[1:]) == "".join("".join(cells).split())
 
 
-def test_heads_that_say_most_are_printed_first_and_not_all_of_many():
-    each = given(2, "decoder", num_layers=4, num_heads=4, num_kv_heads=None)
-    found = head_lens(*each.whole, vocabulary=NAMES)
-    title, *lines = str(found).splitlines()
-    assert "10 of 16 heads" in title
-    assert len(lines) == 10
-    loudness = found.logits.amax(-1).mean(1)
-    first = int(loudness.argmax())
-    value, token = found.logits[first, 0].max(-1)
-    said = shown(int(token), f"{float(value):+.2f}", NAMES)
-    assert lines[0].startswith(f"  {found.heads[first]}  {said}")
-
-
 @pytest.mark.parametrize("num_layers", [1, 4])
 def test_what_is_printed_of_a_logit_taken_apart_sums_to_it(num_layers):
     each = given(2, "decoder", num_layers=num_layers)

@@ -1,82 +1,84 @@
-"""Whole models as formulas: the same weights through plain NumPy, in float64.
+"""Whole models as formulas: the same weights through `tests/reference`, in NumPy float64.
 
 Nothing here calls the code of the models or of their parts, so that a fault in those shows as a
-difference. It is slow: made for a few short inputs. One mask convention: True = may attend.
+difference. `change` is called with each site's full name and value, and what it returns goes on;
+masks are boolean there, True = may attend, and a bias is kept apart from them.
 """
 
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnlab.parts.numpy_transformer import softmax
-
-Booleans = NDArray[np.bool_]
+from tests import reference as ref
 
 
-def decoder_logits(model, tokens):
-    """Return the next-token logits: ids (batch, length) -> (batch, length, vocabulary)."""
-    formula = _Formula(model)
-    stream = formula.stack("", tokens, _causal(tokens))
+def unchanged(site, value):
+    return value
+
+
+def decoder_logits(model, tokens, seen=True, change=unchanged):
+    """Return (batch, length, vocabulary) of ids (batch, length)."""
+    formula, tokens = Formula(model, change), np.asarray(tokens)
+    stream = formula.stack("", tokens, _causal(tokens) & np.asarray(seen))
     return formula.logits("", stream, is_tied=model.config.tie_output)
 
 
-def encoder_output(model, tokens, real):
+def encoder_output(model, tokens, real, change=unchanged):
     """Return (batch, classes), or a vector for each token; real: False at padding."""
-    formula = _Formula(model)
-    mask = _seen(real)
-    if model.config.causal:
-        mask = mask & _causal(tokens)
+    formula, tokens = Formula(model, change), np.asarray(tokens)
+    mask = _seen(real) & _causal(tokens) if model.config.causal else _seen(real)
     stream = formula.stack("", tokens, mask)
     if model.config.num_classes is None:
         return stream
-    if model.config.per_token:
-        return formula.linear("head", stream)
-    counted = real.numpy()[:, :, None]
-    return formula.linear("head", (stream * counted).sum(1) / counted.sum(1))
+    if not model.config.per_token:
+        counted = np.asarray(real)[:, :, None].astype(float)
+        stream = (stream * counted).sum(1) / np.maximum(counted.sum(1), 1)
+    return change("logits", formula.linear("head", stream))
 
 
-def encoder_decoder_logits(model, source, target, real):
+def encoder_decoder_logits(model, source, target, real, change=unchanged):
     """Return (batch, target length, vocabulary); real: False at padding."""
-    config = model.config
-    encoder = _Formula(model, config.encoder_positions, config.num_encoder_layers)
-    memory = encoder.stack("encoder.", source, _seen(real))
-    decoder = _Formula(model)
+    config, target = model.config, np.asarray(target)
+    encoder = Formula(model, change, config.encoder_positions, config.num_encoder_layers)
+    memory = encoder.stack("encoder.", np.asarray(source), _seen(real))
+    decoder = Formula(model, change)
     stream = decoder.stack("decoder.", target, _causal(target), memory, _seen(real))
     return decoder.logits("decoder.", stream, is_tied=config.tie_output)
 
 
 def _seen(real):
     """Every query may see the real tokens: (batch, 1, 1, key)."""
-    return np.asarray(real.numpy()[:, None, None, :])
+    return np.asarray(real)[:, None, None, :]
 
 
 def _causal(tokens):
-    return np.tri(tokens.shape[1], dtype=bool)
+    return ref.causal_mask(tokens.shape[1])
 
 
-class _Formula:
+class Formula:
     """The formulas of a model's parts, each with the weights that stand under its path."""
 
-    def __init__(self, model, positions=None, num_layers=None):
+    def __init__(self, model, change=unchanged, positions=None, num_layers=None):
         state = model.state_dict().items()
         self.weights = {name: value.detach().double().numpy() for name, value in state}
-        self.config = model.config
+        self.config, self.change = model.config, change
         self.positions = positions or model.config.positions
         self.num_layers = num_layers or model.config.num_layers
 
     def stack(self, path, tokens, mask, memory=None, memory_mask=None):
         """Embed the tokens, and add to the stream what each block's parts make of it."""
-        stream = self.embedding(f"{path}embedding", tokens)
+        stream = self.change(f"{path}embedding", self.embedding(f"{path}embedding", tokens))
         for index in range(self.num_layers):
             block = f"{path}layers.{index}."
+            stream = self.change(f"{block}residual_before", stream)
             stream = self.added(block, "attention", stream, mask)
+            stream = self.change(f"{block}residual_between", stream)
             if memory is not None:
                 stream = self.added(block, "cross_attention", stream, memory_mask, memory)
+                stream = self.change(f"{block}residual_after_cross", stream)
             stream = self.added(block, "feed_forward", stream)
-        if self.config.final_norm:
-            stream = self.norm(f"{path}final_norm", stream)
-        return stream
+            stream = self.change(f"{block}residual_after", stream)
+        return self.norm(f"{path}final_norm", stream) if self.config.final_norm else stream
 
     def added(self, block, name, stream, mask=None, memory=None):
         """Add to the stream what a part writes, with the norm before, after or nowhere."""
@@ -88,114 +90,96 @@ class _Formula:
         else:
             update = self.attention(f"{block}{name}", read, mask, memory)
         stream = stream + update
-        if place == "post":
-            stream = self.norm(f"{block}norm_{name}", stream)
-        return stream
+        return self.norm(f"{block}norm_{name}", stream) if place == "post" else stream
 
     def embedding(self, path, tokens):
         """Return the tokens' vectors with their positions."""
-        vectors = self.weights[f"{path}.tokens.weight"][tokens.numpy()]
-        batch, length, width = vectors.shape
+        vectors = self.weights[f"{path}.tokens.weight"][tokens]
+        length, width = vectors.shape[1:]
         if self.config.scale_embedding:
             vectors = vectors * math.sqrt(width)
         if self.positions == "sinusoidal":
-            vectors = vectors + _sinusoids(length, width)
-        if self.positions in ("learned", "concatenated"):
-            rows = self.weights[f"{path}.positions.weight"][:length]
-            if self.positions == "learned":
-                return np.asarray(vectors + rows)
-            beside = np.broadcast_to(rows, (batch, *rows.shape))
-            vectors = np.concatenate((vectors, beside), -1)
-        return np.asarray(vectors)
+            vectors = vectors + ref.sinusoidal_positions(length, width)
+        if self.positions == "learned":
+            vectors = vectors + self.weights[f"{path}.positions.weight"][:length]
+        if self.positions == "concatenated":
+            vectors = beside(vectors, self.weights[f"{path}.positions.weight"])
+        return vectors
 
     def attention(self, path, x, mask, memory):
         """Compute softmax(Q Kᵀ / √width) V in every head (Vaswani et al. 2017, equation 1)."""
         num_heads = self.config.num_heads
-        num_kv_heads = self.config.num_kv_heads or num_heads
+        num_shared = self.config.num_kv_heads or num_heads
         context = x if memory is None else memory
         query = self.projection(f"{path}.query", x, num_heads)
-        key = self.projection(f"{path}.key", context, num_kv_heads)
-        value = self.projection(f"{path}.value", context, num_kv_heads)
-        if self.positions == "rotary" and memory is None:
-            query, key = _rotated(query), _rotated(key)
-        share = num_heads // num_kv_heads
-        key, value = key.repeat(share, axis=1), value.repeat(share, axis=1)
-        scores = query @ key.swapaxes(-1, -2) / math.sqrt(query.shape[-1])
-        if self.positions == "alibi" and memory is None:
-            scores = scores + _alibi(num_heads, x.shape[1])
-        heads = softmax(np.where(mask, scores, -np.inf)) @ value
-        return self.linear(f"{path}.output", heads.swapaxes(1, 2).reshape(*x.shape[:2], -1))
+        key = self.projection(f"{path}.key", context, num_shared)
+        value = self.projection(f"{path}.value", context, num_shared)
+        bias = np.zeros((num_heads, x.shape[1], context.shape[1]))
+        if memory is None and self.positions == "rotary":
+            query, key = rotated(query), rotated(key)
+        if memory is None and self.positions == "alibi":
+            bias = ref.alibi_bias(num_heads, x.shape[1], x.shape[1])
+        heads = attended(f"{path}.", query, key, value, mask, bias, self.change)
+        return self.change(f"{path}.output", self.linear(f"{path}.output", ref.join_heads(heads)))
 
     def projection(self, path, x, num_heads):
         """Project x into (batch, head, length, head_width); factorised: softmax(A B / t)."""
         if self.config.projections == "dense":
-            projected = self.linear(path, x)
-            return projected.reshape(*projected.shape[:2], num_heads, -1).swapaxes(1, 2)
+            return ref.split_heads(self.linear(path, x), num_heads)
         product = self.weights[f"{path}.a"] @ self.weights[f"{path}.b"]
-        matrix = softmax(product / self.config.temperature)
-        return np.asarray(x[:, None] @ (matrix * self.weights.get(f"{path}.base", 1.0)))
+        matrix = ref.softmax(product / self.config.temperature)
+        return x[:, None] @ (matrix * self.weights.get(f"{path}.base", 1.0))
 
     def feed_forward(self, path, x):
         """Compute what each position does by itself."""
-        inner = self.linear(f"{path}.inner", x)
-        if self.config.activation == "relu":
-            hidden = np.maximum(inner, 0.0)
-        elif self.config.activation == "gelu":
-            hidden = inner * (1.0 + np.vectorize(math.erf)(inner / math.sqrt(2.0))) / 2.0
-        else:  # swiglu: silu(gate) × inner
-            gate = self.linear(f"{path}.gate", x)
-            hidden = gate * np.exp(-np.logaddexp(0.0, -gate)) * inner
-        return self.linear(f"{path}.outer", hidden)
+        inner, activation = self.linear(f"{path}.inner", x), self.config.activation
+        if activation == "swiglu":
+            hidden = ref.silu(self.linear(f"{path}.gate", x)) * inner
+        else:
+            hidden = getattr(ref, activation)(inner)
+        hidden = self.change(f"{path}.hidden", hidden)
+        return self.change(f"{path}.output", self.linear(f"{path}.outer", hidden))
 
     def norm(self, path, x):
-        """Divide by the root mean square, or take off the mean first and divide by the spread."""
         weight = self.weights[f"{path}.weight"]
         if self.config.norm == "rms":
-            mean_square = (x**2).mean(-1, keepdims=True)
-            return np.asarray(x / np.sqrt(mean_square + 1e-6) * weight)
-        centered = x - x.mean(-1, keepdims=True)
-        variance = (centered**2).mean(-1, keepdims=True)
-        normed = centered / np.sqrt(variance + 1e-5)
-        return np.asarray(normed * weight + self.weights[f"{path}.bias"])
+            return ref.rms_norm(x, weight)
+        return ref.layer_norm(x, weight, self.weights[f"{path}.bias"])
 
     def linear(self, path, x):
         """Return x Wᵀ, plus the bias if there is one."""
-        bias = self.weights.get(f"{path}.bias", 0.0)
-        return np.asarray(x @ self.weights[f"{path}.weight"].T + bias)
+        return x @ self.weights[f"{path}.weight"].T + self.weights.get(f"{path}.bias", 0.0)
 
     def logits(self, path, stream, *, is_tied):
         """Compare with each token's vector, without concatenated positions, or read out anew."""
-        if not is_tied:
-            return self.linear("head", stream)
         tokens = self.weights[f"{path}embedding.tokens.weight"]
-        return np.asarray(stream[..., : tokens.shape[1]] @ tokens.T)
+        tied = stream[..., : tokens.shape[1]] @ tokens.T if is_tied else None
+        return self.change("logits", self.linear("head", stream) if tied is None else tied)
 
 
-def _sinusoids(length, width):
-    """Return (length, width): sines and cosines of slowing frequency (Vaswani et al. 2017, 3.5)."""
-    channel = np.arange(width)
-    angles = np.arange(length)[:, None] / 10000.0 ** ((channel - channel % 2) / width)
-    return np.where(channel % 2 == 0, np.sin(angles), np.cos(angles))
+def rotated(x):
+    """Turn pairs of channels; the last of an odd number stays as it is."""
+    even = x.shape[-1] // 2 * 2
+    turned = ref.rotary(x[..., :even], np.arange(x.shape[-2]))
+    return np.concatenate((turned, x[..., even:]), -1)
 
 
-def _rotated(x):
-    """Turn the channels (i, i + half) in pairs (Su et al. 2021, section 3.2)."""
-    half = x.shape[-1] // 2
-    frequencies = 10000.0 ** (-np.arange(half) / max(half, 1))
-    angles = np.arange(x.shape[-2])[:, None] * frequencies
-    first, second = x[..., :half], x[..., half : 2 * half]
-    turned = (
-        first * np.cos(angles) - second * np.sin(angles),
-        first * np.sin(angles) + second * np.cos(angles),
-    )
-    return np.concatenate((*turned, x[..., 2 * half :]), -1)
+def beside(x, positions):
+    """Put the rows of positions beside the channels of x."""
+    rows = positions[: x.shape[1]]
+    return np.concatenate((x, np.broadcast_to(rows, (len(x), *rows.shape))), -1)
 
 
-def _alibi(num_heads, length):
-    """Return minus slope × distance, (head, query, key) (Press et al. 2022, section 3)."""
-    power = 2 ** (num_heads.bit_length() - 1)
-    slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
-    between = 2.0 ** (-4.0 * np.arange(1, 2 * power + 1, 2) / power)
-    slopes = np.concatenate((slopes, between))[:num_heads]
-    place = np.arange(length)
-    return np.asarray(-slopes[:, None, None] * np.abs(place[:, None] - place))
+def attended(dot, query, key, value, allowed, bias, change):
+    """What each head gathers, with every site on the way shown."""
+    num_heads = query.shape[1]
+    own = np.arange(num_heads) // (num_heads // key.shape[1])
+    query = change(f"{dot}query", query)
+    key, value = change(f"{dot}key", key[:, own]), change(f"{dot}value", value[:, own])
+    allowed = np.broadcast_to(allowed, (*query.shape[:3], key.shape[2]))
+    relaxed = change(f"{dot}mask", allowed)
+    scores = np.einsum("bhqd,bhkd->bhqk", query, key) / np.sqrt(query.shape[-1])
+    scores = np.where(relaxed, scores + np.where(allowed, bias, 0.0), -np.inf)
+    scores = change(f"{dot}scores", scores)
+    weights = change(f"{dot}weights", ref.softmax(scores))
+    return change(f"{dot}heads", np.einsum("bhqk,bhkd->bhqd", weights, value))

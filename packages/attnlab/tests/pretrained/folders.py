@@ -5,8 +5,6 @@ import os
 import pickle
 import struct
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
@@ -38,9 +36,6 @@ SHAPES = {
     "model.norm.weight": (8,),
     "lm_head.weight": (16, 8),
 }
-Shapes = dict[str, tuple[int, ...]]
-Maker = Callable[[Path, Path], None]
-"""Makes a folder, and what it may lead to outside of it."""
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 

@@ -1,13 +1,12 @@
 """Masks of foreign models: those that hold no numbers, rows that may attend to nothing."""
 
 import math
-from collections.abc import Callable
 from contextlib import contextmanager
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 
 import attnlab
@@ -89,9 +88,6 @@ def test_a_causal_bias_of_torch_is_the_triangle_that_it_stands_for(named, is_fla
 def added(padding, blocked):
     mask = torch.zeros(padding.shape).masked_fill(padding, blocked)
     return mask[:, None, None].expand(-1, -1, LENGTH, -1)
-
-
-Attend = Callable[..., Tensor]
 
 
 def fused(blocked):

@@ -323,13 +323,6 @@ def test_a_text_in_the_place_of_ids_is_told_what_to_do():
         tried("gptj").model("John and Mary")
 
 
-def test_a_recording_names_its_model():
-    each = tried("gptj")
-    with attnlab.record(each.model, "*.weights") as recording:
-        each.run()
-    assert recording.model["kind"] == f"{each.model.name}, GPTJForCausalLM"
-
-
 def test_pooling_heads_count_where_the_first_output_does_not_go_through_them():
     config = transformers.SiglipVisionConfig(**FAMILIES["vit"].settings)
     assert len(attach(transformers.SiglipVisionModel(config).eval()).backends) == 3

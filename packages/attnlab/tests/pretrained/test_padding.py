@@ -1,6 +1,5 @@
 """Padded batches, half precision, several models at once, and what is left behind: nothing."""
 
-import copy
 import threading
 from functools import partial
 
@@ -123,34 +122,6 @@ def test_nothing_stays_behind_also_when_the_model_breaks_off(name, error):
             each.run()
         assert torch.equal(each.run(), each.plain)  # a broken pass is not in the way of the next
     assert recording is not None
-
-
-@pytest.mark.parametrize("name", sampled(["llama", "gptj", "falcon"], 1))
-def test_two_models_of_one_config_do_not_disturb_each_other(name):
-    first = tried(name)
-    other = copy.deepcopy(first.foreign)
-    for module, own in zip(other.modules(), first.foreign.modules(), strict=True):
-        if hasattr(own, "config"):
-            module.config = own.config
-    with torch.no_grad():
-        for parameter in other.parameters():
-            parameter.mul_(1.1)
-    second = attach(other)
-    alone = second(**first.inputs)
-    with attnlab.record(first.model, "*.weights") as one:
-        assert torch.equal(second(**first.inputs), alone)
-        assert len(one) == 0
-        with (
-            attnlab.edit(second, attnlab.ZeroHead(site=first.points[0], head=0)),
-            attnlab.record(second, "*.weights") as two,
-        ):
-            edited = second(**first.inputs)
-            assert torch.equal(first.run(), first.plain)
-        assert torch.equal(second(**first.inputs), alone)
-    assert not torch.equal(edited, alone)
-    site = f"{first.points[0]}.weights"
-    assert not torch.equal(one[site], two[site])
-    assert installed_hooks(first.foreign) == installed_hooks(other) == []
 
 
 @pytest.mark.parametrize("name", sampled(["llama", "gptj"], 1))

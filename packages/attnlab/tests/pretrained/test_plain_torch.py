@@ -378,23 +378,6 @@ def test_a_whole_transformer_has_two_stacks_and_looks_across():
     assert "decoder.layers.0.residual_after_cross" in recording
 
 
-def test_the_order_of_axes_makes_no_difference_at_the_doors():
-    source, target = drawn(BATCH, KEYS, WIDTH), drawn(BATCH, QUERIES, WIDTH, seed=1)
-    seen = []
-    for batch_first in (True, False):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch advises one order
-            module = stirred(nn.Transformer(WIDTH, HEADS, 1, 1, 24, batch_first=batch_first))
-        given = [each if batch_first else each.transpose(0, 1) for each in (source, target)]
-        model = attach(module, example=tuple(given))
-        with torch.no_grad(), attnlab.record(model, "*") as recording:
-            model(*given)
-        seen.append(recording)
-    assert set(seen[0]) == set(seen[1])
-    for site in seen[0]:
-        assert (seen[0][site] - seen[1][site]).abs().max() < 2e-6, site
-
-
 class Reader(nn.Module):
     """A small language model of plain torch: ids (batch, length) in, logits out."""
 
@@ -616,17 +599,6 @@ def test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_laye
     assert (found - expected).abs().max() < 1e-6 * float(expected.abs().max())
     assert certificate.holds
     assert not torch.equal(found, plain)
-
-
-def test_layers_that_have_a_feed_forward_part_keep_their_numbers_beside_others():
-    module = stirred(Reader())
-    module.blocks.insert(1, Feeds(adds=True))
-    module.blocks.append(Feeds(adds=True))
-    model = attach(module.eval(), example=(TOKENS,))
-    assert [path for path, _ in model.attention_points()] == [
-        "layers.0.attention",
-        "layers.2.attention",
-    ]
 
 
 def test_a_model_that_nobody_described_asks_for_an_example():

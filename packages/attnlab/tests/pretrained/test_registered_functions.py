@@ -1,7 +1,5 @@
 """Attention functions that users register with transformers, or put in place of its own."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from parts.planting import planted
@@ -16,7 +14,6 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-Function = Callable[..., tuple[Tensor, Tensor | None]]
 IDS = torch.tensor([[5, 7, 11, 13, 17, 19, 23], [29, 31, 37, 41, 43, 47, 53]])
 NOTHING = attnlab.edits.ScaleScores(layer=0, head=0, factor=1.0)
 MADE: list[Tensor] = []

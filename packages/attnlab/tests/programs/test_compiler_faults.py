@@ -132,7 +132,7 @@ def test_without_a_fault_nothing_is_refuted():
     assert refuted(compiler_with("compiler", "_TIGHT = 0.999", "_TIGHT = 0.998")) == "right"
 
 
-@pytest.mark.parametrize("every", sampled([3, 1], 1))
+@pytest.mark.parametrize("every", sampled([6, 1], 1))
 def test_planted_faults_are_refuted_nearly_all_by_a_wrong_answer(every):
     found = {fault: refuted(compiler_with(*fault)) for fault in FAULTS[::every]}
     assert [fault for fault, how in found.items() if how == "right"] == []

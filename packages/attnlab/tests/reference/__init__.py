@@ -17,8 +17,11 @@ from .attention import softmax as softmax
 from .attention import split_heads as split_heads
 from .layers import factorised_weight as factorised_weight
 from .layers import feed_forward as feed_forward
+from .layers import gelu as gelu
 from .layers import layer_norm as layer_norm
+from .layers import relu as relu
 from .layers import rms_norm as rms_norm
+from .layers import silu as silu
 from .layers import swiglu as swiglu
 from .masks import anti_causal_mask as anti_causal_mask
 from .masks import block_mask as block_mask

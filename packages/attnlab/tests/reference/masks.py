@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Booleans = NDArray[np.bool_]
-Integers = NDArray[np.int64]
 
 
 def causal_mask(n_query, n_key=None):

@@ -2,8 +2,6 @@
 
 import math
 import random
-import signal
-import time
 
 import pytest
 import torch
@@ -18,8 +16,6 @@ from attnlab.look.corpus import Corpus
 from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
 from attnlab.seeds import isolated
 from tests.parts.planting import faults_in, planted
-from tests.sampling import sampled
-from tests.train.tiny import begin, end, kill
 
 WORDS = ["the", "cat", "sat", "on", "Mat", "and", "42", ",", "a", "dog"]
 TEXTS = [
@@ -32,7 +28,6 @@ TEXTS = [
     "on the Mat , on the Mat",
     "cat dog",
 ]
-KILLED = -signal.SIGKILL
 SIZES = {"vocab_size": 10, "d_model": 12, "num_heads": 3, "num_layers": 2}
 
 
@@ -278,27 +273,6 @@ def test_a_census_that_is_stopped_at_any_block_ends_in_the_same_bytes(model, tmp
     assert bytes_of(stopped) == bytes_of(whole)
     count_heads(model, corpus(), out=stopped)  # once more changes nothing
     assert bytes_of(stopped) == bytes_of(whole)
-
-
-@pytest.mark.parametrize("kills", sampled([2, 10], 1))
-def test_a_census_that_is_killed_at_random_moments_ends_in_the_same_bytes(kills, tmp_path):
-    with isolated(0):
-        model = Decoder(DecoderConfig(max_length=32, **SIZES)).eval()
-    many = [f"{text} {word}" for text in TEXTS for word in WORDS[:4]]
-
-    def start(folder):
-        return begin(lambda: count_heads(model, corpus(many), out=folder), tmp_path / "said")
-
-    began = time.monotonic()
-    assert end(start(tmp_path / "whole")) == 0
-    seconds, draw, killed, number = time.monotonic() - began, random.Random(0), 0, 0
-    while killed < kills:
-        number += 1
-        folder = tmp_path / f"killed-{number}"
-        while killed < kills and kill(start(folder), draw.uniform(0.0, seconds)) == KILLED:
-            killed += 1
-        assert end(start(folder)) == 0
-        assert bytes_of(folder) == bytes_of(tmp_path / "whole")
 
 
 def test_another_corpus_or_setting_is_refused_and_nothing_is_lost(model, tmp_path):

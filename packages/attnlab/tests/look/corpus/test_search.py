@@ -255,18 +255,6 @@ def test_of_equal_values_the_first_texts_are_named_in_whatever_order_they_are_re
     assert own.examples()[1][0, :, 0].tolist() == [3, 4]
 
 
-def test_infinite_and_whole_values_are_what_they_are(encoder):
-    def endless(rows):
-        return rows.weights.amax(-1) / 0.0
-
-    def whole(rows):
-        return rows.weights.argmax(-1)
-
-    assert search(encoder, endless).examples("0.0")[0].value == math.inf
-    value = search(encoder, whole).examples("0.0")[0].value
-    assert value == int(value)
-
-
 def test_a_function_that_was_changed_does_not_go_on_under_its_name(encoder, tmp_path):
     def own(rows):
         return rows.weights.amax(-1)

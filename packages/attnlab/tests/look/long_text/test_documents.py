@@ -10,7 +10,7 @@ from attnlab.core import store
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.look.collector import Collector, run_collector
-from attnlab.look.long_text import open_document, summarize, summarize_document
+from attnlab.look.long_text import open_document, summarize_document
 from attnlab.look.long_text.inputs import check_open, summary_bytes
 from attnlab.look.long_text.summarize import hidden_cells
 from attnlab.look.summaries import Summarize
@@ -203,31 +203,6 @@ def test_a_model_that_differs_in_anything_does_not_go_on(model, ids, tmp_path):
     for other in (decoder(temperature=2.0), decoder(activation="gelu"), exchanged(decoder())):
         with pytest.raises(WrongUsage, match="another document: the model"):
             summarize_document(other, ids, out=tmp_path / "a", reduce=SMALL)
-
-
-def test_who_is_killed_after_the_last_layer_ends_as_who_was_not(model, ids, tmp_path, monkeypatch):
-    def killed(*given):  # before it is written that all is done
-        run_collector(*given)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setitem(summarize.__dict__, "run_collector", killed)
-        with pytest.raises(KeyboardInterrupt):
-            summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
-    assert not open_document(tmp_path / "a").is_done
-    (tmp_path / "a" / ".document.json.x.part").mkdir()  # of who was killed while it was written
-    assert summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL).is_done
-    names = {each.name for each in (tmp_path / "a").iterdir()}
-    assert names == {"document.json", "tokens.safetensors", "layers"}
-
-
-def test_a_document_that_does_not_say_what_is_done_does_not_go_on(model, ids, tmp_path):
-    stopped(model, ids, tmp_path / "a", 1)
-    file = tmp_path / "a" / "document.json"
-    for layers in (None, [], "all"):
-        file.write_text(json.dumps({**json.loads(file.read_text()), "layers": layers}))
-        with pytest.raises(CouldNotRun, match="damaged"):
-            summarize_document(model, ids, out=tmp_path / "a", reduce=SMALL)
 
 
 def test_the_room_on_the_disk_is_that_of_the_summaries(ids, tmp_path, monkeypatch):
