@@ -39,8 +39,9 @@ EDGES = (*ROWS, "key")
 MANY = list(range(9))
 
 
-def aim(case, *narrowed):
-    """Draw attentions, rows, heads, queries and keys that the edit can tell apart."""
+def aim(case: Case, *narrowed: str) -> Aim:
+    """Draw where: attentions and, of rows, heads, queries and keys, those that the edit can tell
+    apart."""
     said, parts = case.parts()
     lengths = {case.lengths(part) for part in parts}
     num_queries, num_keys = min(lengths)
@@ -56,10 +57,10 @@ def aim(case, *narrowed):
     return Aim(said, parts, list(rows), list(heads), found["query"] or MANY, found["key"] or MANY)
 
 
-def rows(where, own, change):
+def rows(where: Aim, own: str, change: Callable[..., Any]) -> dict[str, Loop]:
     """Loop over rows, heads and queries of each part: change(array as it was, b, h, i)."""
 
-    def side(old):
+    def side(old: np.ndarray) -> np.ndarray:
         new = old.copy()
         queries = [i for i in where.queries if i < old.shape[2]]
         for place in itertools.product(where.rows, where.heads, queries):
@@ -69,10 +70,10 @@ def rows(where, own, change):
     return {f"{part}{own}": side for part in where.parts}
 
 
-def edges(where, own, change):
+def edges(where: Aim, own: str, change: Callable[..., Any]) -> dict[str, Loop]:
     """Loop over keys too: change(array as it was, b, h, i, j)."""
 
-    def row(old, b, h, i):
+    def row(old: np.ndarray, b: int, h: int, i: int) -> np.ndarray:
         new = old[b, h, i].copy()
         for j in where.keys:
             if j < len(new):
@@ -82,22 +83,22 @@ def edges(where, own, change):
     return rows(where, own, row)
 
 
-def heads(where):
+def heads(where: Aim) -> dict[str, Any]:
     return {"head": "all", **where.said}
 
 
-def zero_head(case):
+def zero_head(case: Case) -> Both:
     where = aim(case, *ROWS)
     return op.ZeroHead(**heads(where)), rows(where, "heads", lambda old, *place: 0.0)
 
 
-def scale_head(case):
+def scale_head(case: Case) -> Both:
     where, factor = aim(case, *ROWS), float(case.rng.normal())
     edited = op.ScaleHead(**heads(where), factor=factor)
     return edited, rows(where, "heads", lambda old, *place: factor * old[place])
 
 
-def mean_head(case):
+def mean_head(case: Case) -> Both:
     where, over = aim(case, *ROWS), str(case.rng.choice(["all", "rows", "positions"]))
     sides = {}
     for part in where.parts:
@@ -113,7 +114,9 @@ def mean_head(case):
     return op.MeanHead(**heads(where), over=over), sides
 
 
-def _recorded(case, where, own, *, rows=None, longer=0):
+def _recorded(
+    case: Case, where: Aim, own: str, *, rows: int | None = None, longer: int = 0
+) -> dict[str, torch.Tensor]:
     """Made-up recordings of heads or weights at the sites of an aim."""
     found = {}
     for part in where.parts:
@@ -127,7 +130,9 @@ def _recorded(case, where, own, *, rows=None, longer=0):
     return found
 
 
-def _from_recording(where, own, recording, change):
+def _from_recording(
+    where: Aim, own: str, recording: dict[str, torch.Tensor], change: Callable[..., Any]
+) -> dict[str, Loop]:
     """Loop over rows, heads and queries: change(the recorded array, b, h, i)."""
     sides = {}
     for site, tensor in recording.items():
@@ -137,7 +142,7 @@ def _from_recording(where, own, recording, change):
     return sides
 
 
-def mean_head_of_a_recording(case):
+def mean_head_of_a_recording(case: Case) -> Both:
     where, over = aim(case, *ROWS), str(case.rng.choice(["all", "rows", "positions"]))
     recording = _recorded(case, where, "heads", rows=None if over == "positions" else 3)
 
@@ -150,8 +155,9 @@ def mean_head_of_a_recording(case):
     return edited, _from_recording(where, "heads", recording, mean)
 
 
-def resample_head(case):
-    """Of two rows each must get the other's, whatever the seed."""
+def resample_head(case: Case) -> Both:
+    """Of two rows each must get the other's, whatever the seed; a recording of one row has one to
+    give."""
     where, seed = aim(case, *ROWS), int(case.rng.integers(1000))
     if case.batch == 2:
         edited = op.ResampleHead(**heads(where), seed=seed)
@@ -162,7 +168,7 @@ def resample_head(case):
     return edited, sides
 
 
-def swap_heads(case):
+def swap_heads(case: Case) -> Both:
     if case.kind == "single":
         case = Case(case.seed, "decoder")
     where = aim(case, "row", "query")
@@ -174,7 +180,7 @@ def swap_heads(case):
     return op.SwapHeads(**where.said, **places), sides
 
 
-def scale_scores(case):
+def scale_scores(case: Case) -> Both:
     where, factor = aim(case, *EDGES), float(case.rng.normal())
 
     def scaled(old, *place):
@@ -183,26 +189,26 @@ def scale_scores(case):
     return op.ScaleScores(**where.said, factor=factor), edges(where, "scores", scaled)
 
 
-def temperature(case):
+def temperature(case: Case) -> Both:
     where, by = aim(case, *ROWS), float(case.rng.uniform(0.2, 3))
     sides = rows(where, "scores", lambda old, *place: old[place] / by)
     return op.Temperature(**where.said, temperature=by), sides
 
 
-def add_to_scores(case):
+def add_to_scores(case: Case) -> Both:
     where, amount = aim(case, *EDGES), float(case.rng.choice([case.rng.normal(), -np.inf]))
     sides = edges(where, "scores", lambda old, *place: old[place] + amount)
     return op.AddToScores(**where.said, amount=amount), sides
 
 
-def _shape(case, where, longer=0):
+def _shape(case: Case, where: Aim, longer: int = 0) -> tuple[int, ...]:
     """The shape of a tensor for the edges of an aim, with one row or all, one head or all."""
     lengths = [case.lengths(part) for part in where.parts]
     first = (int(case.rng.choice([1, case.batch])), int(case.rng.choice([1, case.num_heads])))
     return (*first, *(np.max(lengths, 0) + longer).tolist())
 
 
-def add_a_tensor_to_scores(case):
+def add_a_tensor_to_scores(case: Case) -> Both:
     where = aim(case, *EDGES)
     shape = _shape(case, where, longer=1)
     amount = case.rng.normal(size=shape)
@@ -216,7 +222,7 @@ def add_a_tensor_to_scores(case):
     return edited, edges(where, "scores", added)
 
 
-def cut_edge(case):
+def cut_edge(case: Case) -> Both:
     where = aim(case, *EDGES)
     if {"query", "key"} & set(where.said) == set() or (
         where.said["query"] is None is where.said["key"]
@@ -225,7 +231,7 @@ def cut_edge(case):
     return op.CutEdge(**where.said), edges(where, "mask", lambda old, *place: False)
 
 
-def cut_edge_for_good(case):
+def cut_edge_for_good(case: Case) -> Both:
     cut, sides = cut_edge(case)
 
     def zeroed(side):
@@ -236,7 +242,7 @@ def cut_edge_for_good(case):
     return op.CutEdge(**told, renormalise=False), sides
 
 
-def cut_tokens(case):
+def cut_tokens(case: Case) -> Both:
     if case.kind == "single":
         case = Case(case.seed, "decoder")
     said, parts = case.parts()
@@ -256,7 +262,7 @@ def cut_tokens(case):
     return op.CutTokens(**said, **names), edges(where, "mask", cut)
 
 
-def set_mask(case):
+def set_mask(case: Case) -> Both:
     where, kind = aim(case, *EDGES), str(case.rng.choice(["causal", "all", "tensor"]))
     shape = _shape(case, where)
     given = case.rng.random(shape) < 0.6
@@ -270,7 +276,7 @@ def set_mask(case):
     return op.SetMask(**where.said, mask=mask), edges(where, "mask", allowed)
 
 
-def shift_mask(case):
+def shift_mask(case: Case) -> Both:
     where, by = aim(case, *ROWS), int(case.rng.integers(-2, 3))
 
     def shifted(old, b, h, i):
@@ -280,12 +286,12 @@ def shift_mask(case):
     return op.ShiftMask(**where.said, by=by), rows(where, "mask", shifted)
 
 
-def relax_mask(case):
+def relax_mask(case: Case) -> Both:
     where = aim(case, *EDGES)
     return op.RelaxMask(**where.said), edges(where, "mask", lambda old, *place: True)
 
 
-def set_pattern(case):
+def set_pattern(case: Case) -> Both:
     where = aim(case, *EDGES)
     lengths = [case.lengths(part) for part in where.parts]
     num_queries = max(n for n, _ in lengths)
@@ -299,7 +305,7 @@ def set_pattern(case):
     return op.SetPattern(**where.said, pattern=pattern.tolist()), edges(where, "weights", put)
 
 
-def freeze_pattern(case):
+def freeze_pattern(case: Case) -> Both:
     where = aim(case, *ROWS)
     longer = int(case.rng.integers(0, 2))
     one = None if case.seed % 2 else 1
@@ -309,8 +315,9 @@ def freeze_pattern(case):
     return op.FreezePattern(**where.said, recording=recording), sides
 
 
-def _over_visible(case, function):
-    """For edits of weights that ask what may be looked at: scores are noted on the way."""
+def _over_visible(case: Case, function: Callable[..., np.ndarray]) -> tuple[Aim, dict[str, Loop]]:
+    """For edits of weights that ask what may be looked at: the scores on the way there are
+    noted."""
     where, seen = aim(case, *ROWS), {}
     sides: dict[str, Loop] = {}
     for part in where.parts:
@@ -330,7 +337,7 @@ def _over_visible(case, function):
     return where, sides
 
 
-def uniform_pattern(case):
+def uniform_pattern(case: Case) -> Both:
     def uniform(row, visible, place):
         return np.array([1.0 / len(visible) if j in visible else 0.0 for j in range(len(row))])
 
@@ -338,7 +345,7 @@ def uniform_pattern(case):
     return op.UniformPattern(**where.said), sides
 
 
-def redirect_to_first(case):
+def redirect_to_first(case: Case) -> Both:
     def first(row, visible, place):
         return np.array([1.0 if j == visible[0] else 0.0 for j in range(len(row))])
 
@@ -346,7 +353,7 @@ def redirect_to_first(case):
     return op.RedirectToFirst(**where.said), sides
 
 
-def shuffle_pattern(case):
+def shuffle_pattern(case: Case) -> Both:
     seed = int(case.rng.integers(1000))
 
     def shuffled(row, visible, place):
@@ -362,8 +369,9 @@ def shuffle_pattern(case):
     return op.ShufflePattern(**where.said, seed=seed), sides
 
 
-def split_mix(state, *numbers):
-    """SplitMix64 with a number added at each step, in Python's own integers."""
+def split_mix(state: int, *numbers: int) -> int:
+    """SplitMix64 with a number added at each step, in Python's own integers; signed, as torch has
+    it."""
     most = (1 << 64) - 1
     for number in numbers:
         state = (state + number + 1) * 0x9E3779B97F4A7C15 & most
@@ -373,13 +381,13 @@ def split_mix(state, *numbers):
     return state - (1 << 64) if state >> 63 else state
 
 
-def zero_value(case):
+def zero_value(case: Case) -> Both:
     where = aim(case, "row", "head", "key")
     sides = rows(where._replace(queries=where.keys), "value", lambda old, *place: 0.0)
     return op.ZeroValue(**where.said), sides
 
 
-def _site(case, *without):
+def _site(case: Case, *without: str) -> tuple[str, np.ndarray, dict[str, Any], np.ndarray]:
     """Some site, its array, targets as said, and the same as a mask over the array."""
     arrays: dict[str, np.ndarray] = {}
     case.expected(arrays.setdefault)
@@ -409,19 +417,19 @@ def _site(case, *without):
 OPENED = ("scores", "weights")
 
 
-def zero_site(case):
+def zero_site(case: Case) -> Both:
     site, _, said, meant = _site(case, *OPENED)
     return op.ZeroSite(**said), {site: lambda array: np.where(meant, 0.0, array)}
 
 
-def scale_site(case):
+def scale_site(case: Case) -> Both:
     site, _, said, meant = _site(case, *OPENED)
     factor = float(case.rng.normal())
     change = lambda array: np.where(meant, factor * array, array)  # noqa: E731
     return op.ScaleSite(**said, factor=factor), {site: change}
 
 
-def mean_site(case):
+def mean_site(case: Case) -> Both:
     case = Case(case.seed, "decoder") if case.kind in ("both", "encoder", "single") else case
     site, array, said, meant = _site(case, *OPENED)
     over = str(case.rng.choice(["all", "rows", "positions"]))
@@ -436,7 +444,7 @@ def mean_site(case):
     return op.MeanSite(**said, over=over), {site: meaned}
 
 
-def add_vector(case):
+def add_vector(case: Case) -> Both:
     site, array, said, meant = _site(case, *OPENED)
     shape, scale = array.shape[-1:] if case.seed % 2 else array.shape[1:], float(case.rng.normal())
     if site.endswith(("key", "value")):
@@ -446,7 +454,7 @@ def add_vector(case):
     return op.AddVector(**said, vector=torch.from_numpy(vector), scale=scale), {site: change}
 
 
-def patch(case):
+def patch(case: Case) -> Both:
     site, array, said, meant = _site(case)
     given = case.rng.normal(size=array.shape if case.seed % 2 else (1, *array.shape[1:]))
     if site.endswith("weights"):

@@ -31,7 +31,7 @@ from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
 from attnlab.parts.norms import RMSNorm
 from tests.sampling import first_of_each
 
-TINY = {"draws": 2_000, "seeds": 3, "steps": 200, "longest": 1_024, "repeats": 2}
+TINY = {"draws": 2_000, "seeds": 3, "steps": 150, "longest": 1_024, "repeats": 2}
 CLAIMS = {
     "scaling": [
         "scaled_weights_keep_their_spread", "scaled_weights_do_not_know_the_width",

@@ -25,7 +25,8 @@ TINY = {
 }  # fmt: skip
 TABLE = {**TINY, "part": "fixed", "d_model": 16, "num_heads": 2, "d_ff": 32}
 FACTS = {
-    "part": "recall", "recall_seeds": 1, "recall_facts": 4, "recall_steps": 250, "recall_ramp": 15,
+    "part": "recall", "recall_seeds": 1, "recall_facts": 4, "recall_steps": 200, "recall_ramp": 12,
+    "recall_learning_rate": 2e-3,
 }  # fmt: skip
 FEW = {
     **FACTS, "recall_steps": 400, "recall_facts": 2, "recall_keys": 16, "recall_values": 16,

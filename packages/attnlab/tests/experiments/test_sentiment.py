@@ -51,6 +51,8 @@ def built_in(tmp_path_factory):
         seeds=2,
         epochs=4,
         num_heads=2,
+        d_model=16,
+        d_ff=32,
     )
 
 

@@ -192,14 +192,6 @@ def test_a_path_that_does_not_exist_is_refused(monkeypatch):
         linear(*inputs((509,)))
 
 
-def test_a_setting_ends_with_its_context_also_after_an_error():
-    with use_matrix_path("onednn"):
-        with pytest.raises(KeyError), use_matrix_path("default"):
-            raise KeyError
-        assert module._PATH.setting == "onednn"
-    assert module._PATH.setting is None
-
-
 @pytest.mark.usefixtures("_has_onednn")
 def test_what_the_probe_found_is_remembered_and_a_fresh_one_measures_again(memory, monkeypatch):
     matrix_path_probe()

@@ -75,13 +75,6 @@ def test_b_counts_are_exact_at_64_tokens(dtype):
         assert right_on(compiled, program, rows[:, :length]) < 1e-3
 
 
-@BOTH
-def test_b_reverse_at_ten_tokens(dtype):
-    compiled = compile_program(library.reverse("abcd"), 10, dtype=dtype)
-    assert "".join(compiled("abcdabcdab")) == "badcbadcba"
-    proved(library.reverse("ab"), 10, dtype=dtype)
-
-
 def test_b_reverse_at_twenty_tokens_takes_less_than_100_hidden_units():
     compiled = compile_program(library.reverse("abcd"), 20)
     assert compiled.model.config.inner_width < 100
@@ -301,12 +294,6 @@ def test_an_operator_means_what_python_means_on_either_side(number):
     assert compiled("aaaaa") == [operation(place) for place in range(5)]
     counts = proved(Program(operation(selector_width(library.so_far)), "a"), 4)
     assert counts("aaaa") == [operation(place) for place in (1, 2, 3, 4)]
-
-
-def test_not_of_a_truth_value_is_a_truth_value():
-    assert interpret(Program(~(tokens == "a"), "ab"), "ab") == [False, True]
-    assert repr(-indices) == "-(indices)"
-    assert repr(2**indices) == "2 ** indices"
 
 
 class Level(IntEnum):
@@ -551,18 +538,6 @@ def test_a_mistake_is_told_with_its_line(make, words):
 def test_an_alphabet_is_of_distinct_values(alphabet):
     with pytest.raises(WrongUsage, match="alphabet"):
         Program(indices, alphabet)
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: compile_program(indices, 3), "expected a Program"),
-        (lambda: compile_program(Program(indices, "ab"), 5_000), "from 1 to 1,000; got 5000"),
-    ],
-)
-def test_what_is_no_program_is_told(make, words):
-    with pytest.raises(WrongUsage, match=words):
-        make()
 
 
 def test_a_dictionary_is_a_map_and_the_domain_does_not_grow():

@@ -92,18 +92,6 @@ def test_the_norm_of_what_a_head_writes_goes_through_its_own_columns(proved):
             assert found[f"{site}.{number}"] == pytest.approx(float(norms.mean()), rel=1e-4)
 
 
-def test_what_rollout_moves_leaves_out_what_stays_where_it_is(proved, monkeypatch):
-    circuit, _ = proved["reverse"]
-    path = {name.rpartition(".")[0]: 2 for name in circuit.kinds}
-    length = circuit.inputs["tokens"].shape[1]
-
-    def all_stay(model, inputs):
-        return {name: torch.eye(length).expand(len(circuit.answers), 2, -1, -1) for name in path}
-
-    monkeypatch.setattr(methods, "_weights", all_stay)
-    assert set(_scores("rollout", circuit).values()) == {0.0}
-
-
 def test_rollout_leaves_half_in_the_stream_and_shares_the_rest_among_the_heads(monkeypatch):
     """One input of two tokens, two layers of two heads; only the second token has an answer."""
     weights = {

@@ -21,6 +21,7 @@ from attnlab.draw.attention import (
 from attnlab.draw.attention.names import token_words
 from attnlab.errors import WrongUsage
 from attnlab.look.trace import HeadTrace, Step, Trace
+from tests.sampling import sampled
 
 from .checks import check_difference_is_centred, picture_of
 from .patterns import ODD, make_layers, make_pattern, words
@@ -264,15 +265,6 @@ def test_a_trace_of_many_candidates_keeps_the_chosen_and_counts_the_rest():
     assert draw_trace(replace(make_trace(), steps=[], attention=[])) is not None
 
 
-def test_nothing_of_a_trace_is_cut_and_its_width_is_used():
-    trace = make_trace()
-    heads = replace(trace, attention=[*trace.attention] * 2)
-    long = replace(trace, input=[f"a long token {i}" for i in range(20)])
-    for each in (trace, heads, replace(trace, steps=trace.steps[:1]), long):
-        assert outside(draw_trace(each)) == []
-    assert picture_of(draw_trace(heads), 2)[1].get_position().x1 > 0.8
-
-
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
@@ -286,7 +278,7 @@ def test_what_is_no_trace_is_refused_with_what_draws_it(given, hint):
         draw_trace(given)
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("kind", sampled(["svg", "png", "pdf"], 1))
 def test_odd_tokens_are_drawn_into_every_kind_of_file(kind, tmp_path):
     pattern = make_pattern(heads=1, queries=len(ODD), tokens=ODD)
     paths = [save_figure(draw_head(pattern), tmp_path / f"{n}.{kind}") for n in range(2)]

@@ -61,15 +61,6 @@ def test_a_recording_shows_every_site_and_changes_nothing(start):
         look(seed)
 
 
-def test_recorded_weights_are_a_causal_softmax_of_the_recorded_scores():
-    recording = recorded(decoder(), ["*attention.weights", "*attention.scores"])
-    assert len(recording) == 4
-    weights, scores = (recording[f"layers.1.attention.{name}"] for name in ("weights", "scores"))
-    assert weights.shape == (2, 4, 4, 4)
-    torch.testing.assert_close(weights, scores.softmax(-1))
-    assert float(weights.triu(1).abs().max()) == 0.0
-
-
 @torch.no_grad()
 def test_recording_beside_an_edit_changes_the_edited_output_by_exactly_nothing():
     for seed in range(20):
