@@ -206,11 +206,10 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
   follow();
 }
 
-// The rooms in their groups; where there is little room, the name of the other group stands for all of its rooms.
 function makeRooms() {
   const groups = Object.entries(GROUPS);
   return groups.map(([group, names]) => make("div", { class: "room-group", role: "group", "aria-label": WORDS.groups[group] },
-    ...(groups.length > 1 ? [make("a", { class: "group-name", "data-room": names[0], href: "#" }, WORDS.groups[group])] : []),
+    ...(groups.length > 1 ? [make("span", { class: "group-name", "aria-hidden": true }, WORDS.groups[group])] : []),
     ...names.map(makeRoomLink)));
 }
 
@@ -227,7 +226,6 @@ function showRooms(name) {
     link.ariaCurrent = room === name ? "page" : isFront ? "true" : null;
   }
   for (const nav of document.querySelectorAll(".within")) nav.hidden = !nav.querySelector("[aria-current=page]");
-  for (const group of document.querySelectorAll(".room-group")) group.classList.toggle("here", Boolean(group.querySelector("[aria-current]")));
 }
 
 // What a room shows by name; going back leads to the one before.

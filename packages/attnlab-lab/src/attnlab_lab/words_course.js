@@ -1,6 +1,6 @@
 // All sentences of the room Course.
 
-import { count } from "attnlab/draw/report/elements.js";
+import { count, wordNumber } from "attnlab/draw/report/elements.js";
 
 export const COURSE_WORDS = {
   title: "Course",
@@ -23,18 +23,23 @@ export const COURSE_WORDS = {
   file: (file) => `Saved with each check in ${file}, which attnlab course check reads too.`,
   check: "Check",
   hint: (seen, all) => (seen ? `Next hint (${seen} of ${all} seen)` : "A hint"),
-  checking: (seconds) => `Your answer runs, at most ${seconds} s …`,
+  checking: "Your answer runs …",
+  stop: (seconds) => `Stop (${seconds} s)`,
+  stopped: (seconds) => `You stopped it after ${Math.round(seconds)} s. Its process has ended, and nothing was checked.`,
   unwritten: "Nothing is written yet.",
   broken: (words) => `Your answer cannot be checked: ${words.replace(/^it cannot be run: /, "")}${words.endsWith("?") ? "" : "."}`,
   passes: ({ verdict, waiting }) => `${verdict}${COURSE_WORDS.waiting(waiting)}`,
   banned: (words) => `It ${words}.`,
-  place: (place) => `Where they differ most, at [${place}]:`,
+  compared: "Expected, yours and the difference",
+  whichTable: "Which part of the answer",
+  table: ([name, ...place], far) => `${name}${place.length ? `[${place.join(", ")}]` : ""} ${far ? `differs by ${wordNumber(far)}` : "is right"}`,
   mistakeHint: "A hint on this mistake",
   compare: "Compare with the solution",
   giveUp: "Give up, and see the solution",
   isNoted: "Your log says so, and it is handed in with your answers.",
   show: "Show it",
   handIn: "Hand in",
+  handInNote: "One file holds all your answers and your log, as `attnlab course submit NAME` writes it. Give it to your course.",
   student: "Your name or number, as your course wants it",
   write: "Write the file",
   handed: ({ file, exercises, left_out: left }) =>

@@ -43,8 +43,7 @@ function outputOf(model, tape, { inputs }, hooks = []) {
     const x = arrays.constant(inputs.shape, floatsOf(inputs.vectors));
     return models.forwardSingleHead(model, tape, x, { hooks });
   }
-  const source = inputs.source ? tokensOf(inputs.source) : null;
-  return models.forward(model, tape, tokensOf(inputs.tokens), { source, hooks });
+  return models.forward(model, tape, tokensOf(inputs.tokens), { hooks });
 }
 
 const gradientsOf = (model) =>
@@ -82,15 +81,10 @@ const ANSWERS = {
   /** One pass under edits. */
   edited(request) {
     const model = build(request);
-    const editor = new edits.Editor(model, request.edits, request.vocabulary);
-    const { tokens, source } = request.inputs;
-    if (tokens) editor.read(tokensOf(tokens), { source: source && tokensOf(source) });
+    const editor = new edits.Editor(model, request.edits);
     const output = outputOf(model, new arrays.Tape(), request, [editor]);
     editor.finish();
     return { output: told(output.data) };
-  },
-  sites(request) {
-    return models.sitesOf(build(request));
   },
   values({ name, inputs, others }) {
     const more = others ? floatsOf(others) : null;

@@ -1,5 +1,6 @@
 """The room Course in a browser: read, answer, be told the mistake, mend it; saved in files."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from .playing import (
     tamper,
     write_code,
 )
-from .serving import PATIENCE
+from .serving import PATIENCE, until
 
 PART = "body[data-busy=false] .statement h2"
 WRONG = """import torch
@@ -181,7 +182,6 @@ def test_the_solution_is_shown_and_noted_and_the_answers_are_handed_in(
     assert "masked_fill(~mask, -math.inf)" in ours.locator("pre").inner_text()
     events = [event["event"] for event in Workspace(home / "course").events()]
     assert events[-1] == "solution"
-    page.locator(".hand-in summary").click()
     page.locator("#student").fill("José García")
     page.get_by_role("button", name="Write the file").click()
     page.locator(".hand-in", has_text="José-García.zip holds").wait_for()
@@ -202,14 +202,19 @@ def test_what_is_banned_is_told_beside_the_verdict(opened: Any) -> None:
     assert "not allow" not in check(opened(), WRONG)
 
 
-def test_the_tables_are_those_where_two_answers_differ_most() -> None:
-    expected = np.zeros((2, 3, 2, 2))
-    got = expected.copy()
-    got[0, 1, 0, 0], got[1, 2, 1, 1] = 1.0, 5.0
-    right, yours, place = course_answers._differing([expected], [got], 1e-6)
-    assert (place, yours.max(), right.max()) == ("1, 2, :, :", 5.0, 0.0)
-    assert course_answers._differing(expected[0, 0], got[0, 1], 1e-6)[2] == ""
-    assert course_answers._differing(expected, expected, 1e-6) is None
+def test_the_tables_are_of_every_array_where_one_is_far_off() -> None:
+    expected = [np.zeros((2, 3, 2, 2)), np.zeros(2)]
+    got = [expected[0].copy(), expected[1] + 1e-9]
+    got[0][1, 2, 1, 1] = 5.0
+    first, second = course_answers._compared(expected, got, 1e-6)
+    assert (first["name"], first["leading"], np.shape(first["yours"])) == (
+        "answer[0]", [2, 3], (6, 2, 2)
+    )  # fmt: skip
+    assert np.argwhere(first["difference"]).tolist() == [[5, 1, 1]]
+    assert (second["name"], second["leading"], second["difference"]) == (
+        "answer[1]", [], [[[0.0, 0.0]]]
+    )  # fmt: skip
+    assert course_answers._compared(expected, expected, 1e-6) == []
 
 
 BROKEN = {
@@ -226,6 +231,34 @@ def test_an_answer_that_breaks_is_told_so_and_the_next_one_is_checked(
 ) -> None:
     page = opened()
     assert BROKEN[code] in check(page, code)
+    assert "known mistake" in check(page, WRONG)
+
+
+ENDLESS = """import os, pathlib
+pathlib.Path({path!r}).write_text(str(os.getpid()))
+while True:
+    pass
+"""
+
+
+def is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_an_answer_that_never_ends_is_stopped_with_its_process(opened: Any, tmp_path: Path) -> None:
+    page = opened()
+    note = tmp_path / "process"
+    write_code(page, ENDLESS.format(path=str(note)))
+    page.get_by_role("button", name="Check", exact=True).click()
+    number = int(until(lambda: note.exists() and note.read_text()))
+    page.get_by_role("button", name="Stop").click()
+    page.locator(".feedback", has_text="You stopped it after").wait_for()
+    until(lambda: not is_running(number))
+    assert page.get_by_role("button", name="Stop").count() == 0
     assert "known mistake" in check(page, WRONG)
 
 

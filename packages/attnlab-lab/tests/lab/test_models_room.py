@@ -216,16 +216,15 @@ def test_by_keyboard_from_an_empty_page_and_back_by_its_link(
     again.locator(".models-room .notice").filter(has_text="which is no edit").wait_for()
 
 
-def test_a_refusal_is_one_sentence_and_leaves_what_is_shown(opened: Any, decoder: Path) -> None:
+def test_a_refusal_is_one_sentence_and_leaves_the_model_that_is_open(
+    opened: Any, decoder: Path
+) -> None:
     page = opened(model=decoder, changes="c0.0.99.1")  # there is no such query
     assert page.locator(".models-room .notice").inner_text().count(".") <= 4
     assert "99" in page.locator(".models-room .notice").inner_text()
     page.locator("#model-text").fill(TEXT)
     page.locator("#model-text").press("Enter")
     before = table(settled(page))
-    page.locator("#model").fill("no/such-model-here")
-    page.locator("#model").press("Enter")
-    page.locator(".models-room .notice").filter(has_text="no/such-model-here").wait_for()
     page.locator("#model-text").fill("cat " * 600)
     page.locator("#model-text").press("Enter")
     page.locator(".models-room .notice").filter(has_text="tokens").wait_for()
@@ -235,6 +234,21 @@ def test_a_refusal_is_one_sentence_and_leaves_what_is_shown(opened: Any, decoder
     assert page.locator(".models-room .notice").is_hidden()
     press(page, "z")
     assert table(page) == before
+
+
+def test_a_wrong_path_is_told_and_no_other_model_stands_below_it(
+    opened: Any, decoder: Path
+) -> None:
+    page = opened(model=decoder)
+    page.locator("#model").fill("no/such-model-here")
+    page.locator("#model").press("Enter")
+    page.locator(".models-room .notice").filter(has_text="no/such-model-here").wait_for()
+    assert not page.locator(".models-room").get_by_text("Parameters").is_visible()
+    assert not page.locator(".one-map").is_visible()
+    page.wait_for_function("!location.hash.includes('model=')")
+    page.locator("#model").fill(str(decoder))
+    page.locator("#model").press("Enter")
+    page.locator(".one-map").wait_for()
 
 
 def test_a_model_that_needs_the_memory_of_the_others_takes_it(monkeypatch: Any) -> None:

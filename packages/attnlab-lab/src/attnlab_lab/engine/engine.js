@@ -14,7 +14,7 @@ import { TwinTraining } from "./twin.js";
 export const PLAY_MODEL = {
   d_model: 6, num_heads: 2, num_layers: 1, d_ff: 6, projections: "gated", rank: 3, positions: "learned", bias: false,
 };
-const CHUNK = 1_000; // inputs answered at once; an edit that takes means over rows takes those of a chunk
+const CHUNK = 1_000; // inputs answered at once
 
 /** @param {{ now?: () => number }} options a clock, in milliseconds */
 export function makeEngine({ now = () => performance.now() } = {}) {
@@ -79,7 +79,7 @@ class LocalEngine {
   check(id, edits = []) {
     const { task, model } = this.get(id);
     const [answers, margins] = [[], new Float64Array(task.prompts.length)];
-    const editor = new Editor(model, edits, task.vocabulary);
+    const editor = new Editor(model, edits);
     for (let first = 0; first < task.prompts.length; first += CHUNK) {
       const found = this.answer(id, task.prompts.slice(first, first + CHUNK), editor);
       answers.push(...found.answers);
@@ -95,7 +95,7 @@ class LocalEngine {
     const { task, model } = this.get(id);
     const prompt = task.parse(input);
     const expected = task.answer(prompt);
-    const [editor, recorder, steps] = [new Editor(model, edits, task.vocabulary), new HeadRecorder(), []];
+    const [editor, recorder, steps] = [new Editor(model, edits), new HeadRecorder(), []];
     const { answers, margins } = this.answer(id, [prompt], editor, recorder, (tokens, probabilities, chosen) => {
       const [answer, right] = [chosen, expected[steps.length]].map((token) => task.vocabulary[token]);
       const names = Array.from(tokens.ids, (token) => task.vocabulary[token]);
@@ -115,11 +115,10 @@ class LocalEngine {
     const hooks = [...(editor.edits.length ? [editor] : []), ...(recorder ? [recorder] : [])];
     const rows = prompts.map((prompt) => [...prompt, SEPARATOR]);
     const margins = new Float64Array(prompts.length).fill(Infinity);
-    for (let step = 0; step < task.answerLength; step++) {
+    for (let step = 0; step < task.length; step++) {
       tape.restart();
       const length = rows[0].length;
       const tokens = { batch: rows.length, length, ids: Int32Array.from(rows.flat()) };
-      editor.read(tokens, { first: task.promptLength + 1 });
       const logits = forward(model, tape, tokens, { hooks });
       const width = logits.shape.at(-1);
       rows.forEach((row, i) => {
@@ -136,7 +135,7 @@ class LocalEngine {
         row.push(chosen);
       });
     }
-    return { margins, answers: rows.map((row) => row.slice(task.promptLength + 1)) };
+    return { margins, answers: rows.map((row) => row.slice(task.length + 1)) };
   }
 
   /** Open a saved model: what config.json says of it, the bytes of model.safetensors, and its task. */

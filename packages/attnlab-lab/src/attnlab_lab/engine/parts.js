@@ -52,34 +52,19 @@ function splitHeads(tape, x, heads) {
   return swapped(tape, x, [batch, length, heads, width / heads]);
 }
 
-/** Repeat each key or value head for the query heads of its group. */
-export function sharedHeads(tape, x, heads) {
-  const [batch, own, length, width] = x.shape;
-  if (own === heads) return x;
-  const [size, group] = [length * width, heads / own];
-  const placeOf = (i) => Math.floor(i / (size * group)) * size + (i % size);
-  const index = tape.once(`share ${x.shape.join(" ")}`, () => indexOf(batch * heads * size, placeOf));
-  return tape.pick(x, [batch, heads, length, width], index);
-}
-
-/**
- * Multi-head attention to a context, x itself or a memory.
- * positions: "rotary" turns queries and keys, "alibi" biases the scores, anything else is not its business.
- */
-export function attention(run, path, x, context, { isCausal = false, positions = "none" } = {}) {
+/** Multi-head self-attention: rotary positions turn queries and keys, "alibi" biases the scores. */
+export function attention(run, path, x, { isCausal }) {
   const { tape, config } = run;
-  const [batch, queries] = x.shape;
-  const keys = context.shape[1];
-  const kvHeads = config.num_kv_heads ?? config.num_heads;
-  const made = { query: [x, config.num_heads], key: [context, kvHeads], value: [context, kvHeads] };
-  const [query, key, value] = Object.entries(made).map(([name, [source, heads]]) => {
-    const part = splitHeads(tape, projected(run, source, `${path}.${name}`), heads);
+  const { num_heads: heads, positions } = config;
+  const [batch, length] = x.shape;
+  const [query, key, value] = ["query", "key", "value"].map((name) => {
+    const part = splitHeads(tape, projected(run, x, `${path}.${name}`), heads);
     const isTurned = positions === "rotary" && name !== "value";
     return visit(run, `${path}.${name}`, isTurned ? rotated(tape, part) : part);
   });
-  const mask = attentionMask(tape, { queries, keys, isCausal, heads: positions === "alibi" ? config.num_heads : 0 });
-  const heads = attended(run, path, query, key, value, mask);
-  const joined = tape.reshape(swapped(tape, heads, heads.shape), [batch, queries, config.d_model]);
+  const mask = attentionMask(tape, { length, isCausal, heads: positions === "alibi" ? heads : 0 });
+  const mixed = attended(run, path, query, key, value, mask);
+  const joined = tape.reshape(swapped(tape, mixed, mixed.shape), [batch, length, config.d_model]);
   return visit(run, `${path}.output`, linear(run, joined, `${path}.output`));
 }
 
@@ -87,30 +72,27 @@ export function attention(run, path, x, context, { isCausal = false, positions =
 export function attended(run, path, query, key, value, mask) {
   const { tape } = run;
   const at = path ? `${path}.` : "";
-  const [heads, width] = [query.shape[1], query.shape[3]];
-  key = sharedHeads(tape, key, heads);
-  const products = tape.product(tape.scale(query, 1 / Math.sqrt(width)), key, true);
+  const products = tape.product(tape.scale(query, 1 / Math.sqrt(query.shape[3])), key, true);
   if (run.hooks.length) {
     const whole = products.data.map((_, i) => (mask ? mask.data[i % mask.data.length] : 0));
     mask = visit(run, `${at}mask`, { shape: products.shape, data: whole, grad: null });
   }
   const scores = visit(run, `${at}scores`, mask ? tape.add(products, mask) : products);
   const weights = visit(run, `${at}weights`, tape.softmax(scores));
-  return visit(run, `${at}heads`, tape.product(weights, sharedHeads(tape, value, heads)));
+  return visit(run, `${at}heads`, tape.product(weights, value));
 }
 
 /** What is added to the scores: -inf where a query may not look, ALiBi's bias for so many heads; null for nothing. */
-function attentionMask(tape, { queries, keys, isCausal, heads }) {
+function attentionMask(tape, { length, isCausal, heads }) {
   if (!isCausal && !heads) return null;
-  return tape.once(`mask ${queries} ${keys} ${isCausal} ${heads}`, () => {
-    const slopes = heads ? alibiSlopes(heads) : [0];
-    const numbers = slopes.flatMap((slope) =>
-      Array.from({ length: queries * keys }, (_, i) => {
-        const [query, key] = [Math.floor(i / keys), i % keys];
+  return tape.once(`mask ${length} ${isCausal} ${heads}`, () => {
+    const numbers = (heads ? alibiSlopes(heads) : [0]).flatMap((slope) =>
+      Array.from({ length: length ** 2 }, (_, i) => {
+        const [query, key] = [Math.floor(i / length), i % length];
         return isCausal && key > query ? -Infinity : -Math.fround(slope * Math.abs(query - key));
       }),
     );
-    return constant(heads ? [heads, queries, keys] : [queries, keys], numbers);
+    return constant([...(heads ? [heads] : []), length, length], numbers);
   });
 }
 

@@ -9,8 +9,6 @@ const RULES = {
   sort: (prompt) => [...prompt].sort((one, other) => one - other),
   reverse: (prompt) => [...prompt].reverse(),
   copy: (prompt) => [...prompt],
-  add: addDigits,
-  induction: (prompt) => [prompt[prompt.lastIndexOf(prompt.at(-1), prompt.length - 2) + 1]],
 };
 
 export class SequenceTask {
@@ -20,14 +18,12 @@ export class SequenceTask {
     }
     const { task = "sort", letters = 3, length = 3 } = told;
     this.rule = requireKnown("task", task, Object.keys(RULES));
-    this.letters = requireWhole("letters", letters, task === "add" ? 2 : 1, ALPHABET.length);
-    this.length = requireWhole("length", length, task === "induction" ? 2 : 1, 64);
+    this.letters = requireWhole("letters", letters, 1, ALPHABET.length);
+    this.length = requireWhole("length", length, 1, 64);
     this.vocabulary = ["SEP", ...ALPHABET.slice(0, letters)];
-    this.promptLength = task === "add" ? 2 * length : length;
-    this.answerLength = { add: length + 1, induction: 1 }[task] ?? length;
-    this.rowLength = this.promptLength + 1 + this.answerLength;
-    if (letters ** this.promptLength > MOST_PROMPTS) {
-      const number = `${letters}^${this.promptLength}`;
+    this.rowLength = 2 * length + 1;
+    if (letters ** length > MOST_PROMPTS) {
+      const number = `${letters}^${length}`;
       throw new EngineError(`${number} inputs are more than the ${MOST_PROMPTS} judged here; ask for fewer letters.`);
     }
     this.prompts = this.allPrompts();
@@ -35,48 +31,29 @@ export class SequenceTask {
   }
 
   answer(prompt) {
-    return RULES[this.rule](prompt, this.letters);
+    return RULES[this.rule](prompt);
   }
 
   /** List every prompt once, in alphabetical order. */
   allPrompts() {
     const letters = Array.from({ length: this.letters }, (_, i) => i + 1);
     let found = [[]];
-    for (let place = 0; place < this.promptLength; place++) {
+    for (let place = 0; place < this.length; place++) {
       found = found.flatMap((start) => letters.map((letter) => [...start, letter]));
     }
-    return found.filter((prompt) => this.isInDomain(prompt));
-  }
-
-  /** In induction the last letter must have stood there before. */
-  isInDomain(prompt) {
-    return this.rule !== "induction" || prompt.indexOf(prompt.at(-1)) < prompt.length - 1;
+    return found;
   }
 
   /** Read a prompt that a person typed; blanks, commas and case do not matter. */
   parse(text) {
     const letters = [...String(text).toLowerCase().replace(/[ ,+]/g, "")];
     const prompt = letters.map((letter) => this.vocabulary.indexOf(letter));
-    const isWhole = prompt.length === this.promptLength && prompt.every((id) => id > SEPARATOR);
-    if (isWhole && this.isInDomain(prompt)) return prompt;
-    const last = this.rule === "induction" ? ", the last of which stood there before" : "";
-    const wanted = `${this.promptLength} letters from a to ${this.vocabulary.at(-1)}${last}`;
+    if (prompt.length === this.length && prompt.every((id) => id > SEPARATOR)) return prompt;
+    const wanted = `${this.length} letters from a to ${this.vocabulary.at(-1)}`;
     throw new EngineError(`expected ${wanted}; got ${JSON.stringify(text)}.`);
   }
 
   text(ids) {
     return Array.from(ids, (id) => this.vocabulary[id]).join("");
   }
-}
-
-function addDigits(prompt, base) {
-  const length = prompt.length / 2;
-  const digits = [];
-  let carry = 0;
-  for (let place = length - 1; place >= 0; place--) {
-    const total = prompt[place] + prompt[length + place] - 2 + carry;
-    digits.unshift((total % base) + 1);
-    carry = Math.floor(total / base);
-  }
-  return [carry + 1, ...digits];
 }

@@ -9,24 +9,25 @@ const PART_FORM = /^\d{1,5}\.\d{1,5}$/; // the first query and key that are show
 const PAGE = String(Math.random()); // the server drops what this page asked before
 
 const STATE = ["model", "text", "head", "at", "edits", "past", "future"];
+const NO_MODEL = {
+  model: null, facts: null, text: "", head: null, at: null, edits: [], past: [], future: [],
+  told: null, shown: null, // all heads and the answer; one head
+};
 
 // hear(refusal): something else is to be shown, or the server's sentence; say(words) tells what was done.
 export function makeModelSession({ hear, say, busy }) {
   // What is shown; it changes with the server's answer alone.
-  const lab = {
-    model: null, facts: null, text: "", head: null, at: null, edits: [], past: [], future: [],
-    told: null, shown: null, // all heads and the answer; one head
-  };
+  const lab = { ...NO_MODEL };
   let wanted = lab; // what was asked for last, of which the rest is made
   let latest = null; // what was asked last; older answers are dropped
   let isOpening = false;
 
   // "", the server's sentence if it refused, and null if something newer was asked meanwhile.
-  async function during(deed) {
+  async function during(deed, refused = {}) {
     const mine = {};
     latest = mine;
     busy(true);
-    const { refusal = "", ...found } = await deed().catch((error) => ({ refusal: error.message }));
+    const { refusal = "", ...found } = await deed().catch(({ message }) => ({ refusal: message, ...refused }));
     if (latest !== mine) return null;
     busy(false);
     Object.assign(lab, found);
@@ -42,8 +43,8 @@ export function makeModelSession({ hear, say, busy }) {
       const edits = changes.split(",").filter(Boolean).map(readChange);
       const facts = await askServer("/api/models/open", { model });
       const start = PART_FORM.test(part ?? "") ? part.split(".").map(Number) : null;
-      return { model, facts, text: text ?? facts.first, head, at: start, edits, past: [], future: [], told: null, shown: null };
-    });
+      return { ...NO_MODEL, model, facts, text: text ?? facts.first, head, at: start, edits };
+    }, NO_MODEL);
     if (refused === null) return;
     isOpening = false;
     if (refused) {

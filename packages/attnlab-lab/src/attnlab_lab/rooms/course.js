@@ -3,9 +3,9 @@
 import { make, makeButton, setVariable, wordNumber } from "attnlab/draw/report/elements.js";
 import { COURSE_WORDS } from "../words_course.js";
 import { CODE_INDENT, makeCodeField } from "../parts/code_field.js";
-import { makeNotice, makeSetting, makeTyped } from "../parts/controls.js";
+import { fillOptions, makeNotice, makeSetting, makeTyped } from "../parts/controls.js";
 import { readChoices, writeChoices } from "../parts/link.js";
-import { makeAsker } from "../parts/server.js";
+import { askServer, makeAsker } from "../parts/server.js";
 
 const NO_EXERCISE = { exercise: null }; // then the first that is not solved
 const COURSE_PAGE = `course ${Math.random()}`; // the server drops what this page asked before
@@ -21,24 +21,27 @@ export function makeCourse(_session, page) {
   const statement = make("div", { class: "statement" });
   const answer = makeCodeField(COURSE_WORDS.answer, { changed, check: ask });
   const check = makeButton(COURSE_WORDS.check, ask, { class: "primary", "aria-keyshortcuts": "Control+Enter" });
+  const stop = makeButton("", end, { hidden: true });
   const hint = makeButton("", nextHint);
   const hints = make("ol", { class: "hints" });
   const ofMistake = make("div", { class: "mistake-hint" });
   const ours = make("details", { class: "ours" });
   const student = makeTyped("student", { autocomplete: "name" });
   const handed = make("p", { class: "note", "aria-live": "polite" });
-  const handIn = make("details", { class: "hand-in", hidden: true }, make("summary", {}, COURSE_WORDS.handIn),
+  const handIn = make("section", { class: "hand-in", hidden: true, "aria-labelledby": "hand-in-title" },
+    make("h2", { id: "hand-in-title" }, COURSE_WORDS.handIn), make("p", { class: "note" }, ...wordsWithCode(COURSE_WORDS.handInNote)),
     makeSetting(COURSE_WORDS.student, student), make("div", { class: "bar" }, makeButton(COURSE_WORDS.write, submit)), handed);
   const notice = makeNotice();
   const server = makeAsker(notice);
   const file = make("p", { class: "note" });
   const feedback = make("section", { class: "feedback", "aria-live": "polite" });
   const loading = make("p", { class: "note" }, COURSE_WORDS.loading);
-  const chooser = make("div", { class: "fields", hidden: true }, makeSetting(COURSE_WORDS.exercise, choose), solved);
+  const chooser = make("div", { class: "fields", hidden: true }, makeSetting(COURSE_WORDS.exercise, choose),
+    make("div", { class: "bar" }, solved, makeButton(COURSE_WORDS.handIn, () => student.focus())));
   const exercise = make("div", { class: "course-columns", hidden: true },
     make("section", {}, facts, statement),
     make("section", { class: "answer-part" }, answer.root,
-      make("div", { class: "bar" }, check, hint), hints, ofMistake, feedback, ours, file));
+      make("div", { class: "bar" }, check, stop, hint), hints, ofMistake, feedback, ours, file));
   const root = make("div", { class: "room course-room" },
     make("div", { class: "told-line" }, page.status, notice.root), loading, chooser, exercise, handIn);
 
@@ -50,6 +53,7 @@ export function makeCourse(_session, page) {
   }
 
   function take(name) {
+    end();
     state.exercise = name;
     page.keepLink();
     open();
@@ -98,10 +102,12 @@ export function makeCourse(_session, page) {
   async function ask() {
     const { exercise: name } = state;
     const { code } = answer;
-    page.say(COURSE_WORDS.checking(state.shown.seconds));
-    check.disabled = true;
+    if (!stop.hidden) return; // one check at a time
+    page.say(COURSE_WORDS.checking);
+    const forget = countSeconds();
     const told = await tell("check", "/api/course/check", { exercise: name, code, page: COURSE_PAGE });
-    check.disabled = false;
+    if (document.activeElement === stop) check.focus(); // this button goes
+    forget();
     page.say("");
     if (!told || name !== state.exercise) return;
     state.saved = code;
@@ -114,10 +120,29 @@ export function makeCourse(_session, page) {
     ofMistake.replaceChildren();
     offerSolution(told.state);
     const [verdict, ...rest] = verdictOfAnswer(told, state.shown);
-    const isDone = !told.broken && !told.is_blank && (told.passed || state.shown.rubric.length > 0);
+    const isDone = !told.broken && !told.is_blank && !told.stopped && (told.passed || state.shown.rubric.length > 0);
     const first = make("div", { class: "bar" }, verdict, ...(isDone ? [wayOn()] : []));
     feedback.replaceChildren(first, ...rest);
     first.scrollIntoView({ block: "nearest" });
+  }
+
+  // The button that stops says for how long the answer runs.
+  function countSeconds() {
+    const begun = performance.now();
+    const show = () => (stop.textContent = COURSE_WORDS.stop(Math.floor((performance.now() - begun) / 1000)));
+    const timer = setInterval(show, 1000);
+    show();
+    stop.hidden = false;
+    check.setAttribute("aria-disabled", true);
+    return () => {
+      clearInterval(timer);
+      stop.hidden = true;
+      check.removeAttribute("aria-disabled");
+    };
+  }
+
+  function end() {
+    if (!stop.hidden) askServer("/api/course/stop", { page: COURSE_PAGE }).catch(() => {}); // then the check says why
   }
 
   // To the next exercise that is not solved; after the last one, the first of these.
@@ -142,8 +167,12 @@ export function makeCourse(_session, page) {
   function showHints({ hint: seen, all_hints: all, mistake = [] }) {
     Object.assign(state, { seen: seen.length, all });
     hints.replaceChildren(...seen.map((words) => make("li", {}, ...wordsWithCode(words))));
-    const [says, ...lines] = mistake;
-    ofMistake.replaceChildren(...(says ? [make("p", {}, ...wordsWithCode(says))] : []), ...(lines.length ? [programText(lines.join("\n"))] : []));
+    // What is indented is a line of the answer, which the editor marks where it stands as it is.
+    const isCode = (line) => line.startsWith(CODE_INDENT);
+    ofMistake.replaceChildren(...mistake.map((line) => (isCode(line) ? programText(line.trim()) : make("p", {}, ...wordsWithCode(line)))));
+    const lines = answer.code.split("\n").map((line) => line.trim());
+    const at = mistake.filter(isCode).map((line) => lines.indexOf(line.trim())).find((line) => line >= 0);
+    if (at !== undefined) answer.mark(at + 1);
     labelHint();
   }
 
@@ -178,6 +207,7 @@ export function makeCourse(_session, page) {
       const { exercise: name } = readChoices(NO_EXERCISE, own);
       if (name && name !== state.exercise) take(name);
     },
+    leave: end,
     link: () => writeChoices(NO_EXERCISE, state),
   };
 }
@@ -190,6 +220,7 @@ function lineNamed({ broken, failure }) {
 
 // What a check said: the criteria, the smallest case that fails, the mistake.
 function verdictOfAnswer(told, { rubric }) {
+  if (told.stopped) return [make("p", { class: "verdict refused" }, COURSE_WORDS.stopped(told.stopped))];
   if (told.is_blank) return [make("p", { class: "verdict" }, COURSE_WORDS.unwritten)];
   if (told.broken) return [make("p", { class: "verdict refused", role: "alert" }, COURSE_WORDS.broken(told.broken))];
   if (rubric.length) return [make("p", { class: "verdict" }, COURSE_WORDS.text), make("ul", {}, ...rubric.map((each) => make("li", {}, each)))];
@@ -213,11 +244,33 @@ function criterionOf({ name, words, passed, open }) {
   return make("li", {}, mark, spoken, " ", make("strong", {}, name), " ", ...wordsWithCode(words));
 }
 
-function failedCase({ call, arguments: given, words, printed, maps }) {
+function failedCase({ call, arguments: given, words, printed, tables }) {
   return make("div", { class: "failed-case" }, make("h3", {}, COURSE_WORDS.smallest),
     make("pre", { tabindex: 0, "aria-label": COURSE_WORDS.smallest }, make("code", {}, [call, ...given.map((line) => CODE_INDENT + line), words, ...(printed ? [COURSE_WORDS.printed, printed] : [])].join("\n"))),
-    ...(maps?.place ? [make("p", { class: "note" }, COURSE_WORDS.place(maps.place))] : []),
-    ...(maps ? [make("div", { class: "beside" }, ...besides(maps))] : []));
+    ...(tables.length ? comparedTables(tables) : []));
+}
+
+// Where two answers differ most; of several tables, with the axes before rows and columns, another can be chosen.
+function comparedTables(arrays) {
+  const all = arrays.flatMap(({ name, leading, ...tables }) => tables.difference.map((rows, i) => ({
+    words: [name, ...placeAlong(leading, i)], far: Math.max(...rows.flat().map(Math.abs)),
+    sides: ["expected", "yours", "difference"].map((side) => [COURSE_WORDS[side], tables[side][i]]),
+  })));
+  const place = make("div", { class: "beside", tabindex: 0, role: "group", "aria-label": COURSE_WORDS.compared });
+  const show = ({ sides }) => place.replaceChildren(...besides(sides));
+  const worst = all.reduce((most, each) => (each.far > most.far ? each : most));
+  show(worst);
+  if (all.length === 1) return [place];
+  const choose = make("select", { id: "compared-table" });
+  const options = all.map(({ words, far }, i) => [String(i), COURSE_WORDS.table(words, far)]);
+  fillOptions(choose, options, String(all.indexOf(worst)));
+  choose.addEventListener("change", () => show(all[choose.value]));
+  return [makeSetting(COURSE_WORDS.whichTable, choose), place];
+}
+
+// The indices of a table along the leading axes, the last of which moves fastest.
+function placeAlong(leading, number) {
+  return leading.reduceRight(([rest, found], size) => [Math.floor(rest / size), [rest % size, ...found]], [number, []])[1];
 }
 
 function programText(text) {
@@ -225,10 +278,9 @@ function programText(text) {
 }
 
 // Expected, yours and the difference, as tables whose shades are of one scale.
-function besides({ expected, yours, difference }) {
-  const most = Math.max(1e-12, ...[expected, yours, difference].flat(2).map(Math.abs));
-  const all = [[COURSE_WORDS.expected, expected], [COURSE_WORDS.yours, yours], [COURSE_WORDS.difference, difference]];
-  return all.map(([title, rows]) => shadedTable(title, rows, most));
+function besides(sides) {
+  const most = Math.max(1e-12, ...sides.flatMap(([, rows]) => rows.flat().map(Math.abs)));
+  return sides.map(([title, rows]) => shadedTable(title, rows, most));
 }
 
 function shadedTable(title, rows, most) {

@@ -91,6 +91,7 @@ export function makeModels({ lab: own }, page) {
   function hear(refusal) {
     notice.tell(refusal);
     show();
+    page.keepLater();
   }
 
   async function list() {
@@ -127,7 +128,7 @@ export function makeModels({ lab: own }, page) {
 
   function show() {
     const { facts: known, shown, head } = lab;
-    reading.hidden = textForm.hidden = !shown;
+    for (const part of [facts, textForm, expected, reading]) part.hidden = !shown;
     patching.root.hidden = !lab.told?.has_one_answer;
     if (!shown) return;
     if (document.activeElement !== name) name.value = lab.model;
@@ -166,11 +167,11 @@ export function makeModels({ lab: own }, page) {
     show, undo: deeds.undo, redo: deeds.redo, follow: begin, leave: deeds.leave,
     key: (event) => Boolean(lab.shown && keys[event.key]) && (keys[event.key](), true),
     link() {
-      if (!lab.model) return {}; // what a link asks for stays in it until it is there
+      if (!lab.model && notice.root.hidden) return {}; // what a link asks for stays in it until it is there
       const { model, text: words, head: look, at } = lab;
       const fitsText = encodeURIComponent(words).length <= LONGEST_IN_LINK.text;
       const kept = lab.edits.filter(({ kind }) => fitsText || kind === "zero"); // a cut is one of its text
-      const told = { model, text: words, look, part: at && fitsText ? at.join(".") : "", by: view.by, changes: writeEdits(kept) };
+      const told = { model, text: words, look, part: at && fitsText ? at.join(".") : "", by: model && view.by, changes: writeEdits(kept) };
       const fits = (key) => encodeURIComponent(told[key] ?? "").length <= LONGEST_IN_LINK[key];
       return Object.fromEntries(Object.entries(told).map(([key, value]) => [key, fits(key) ? value : null]));
     },

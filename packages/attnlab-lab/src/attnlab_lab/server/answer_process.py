@@ -8,6 +8,7 @@ import json
 import os
 import queue
 import shlex
+import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -329,6 +330,7 @@ def _answer(line: str) -> str:
 
 def _serve() -> None:
     """Answer the lines of standard input on standard output, until our parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the check of a student's program heeds it
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # the prints of other libraries go to standard error
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()

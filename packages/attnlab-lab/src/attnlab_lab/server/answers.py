@@ -5,6 +5,7 @@ The page asks at every click: a newer question drops an older one that has not b
 
 import asyncio
 import json
+import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Annotated
@@ -52,6 +53,7 @@ class Answers:
         self._is_closed = False
         self._waiting = 0
         self._newest: dict[str, object] = {}  # of each page that wants no older answers
+        self._asker: PageId = None  # the page whose question is being answered
 
     async def begin(self) -> None:
         """Start the process, unless it runs: torch takes a second or two to load."""
@@ -79,11 +81,21 @@ class Answers:
             async with self._turn:
                 if page is not None and self._newest.get(page) is not ticket:
                     raise Superseded("a newer question took the place of this one.")
+                self._asker = page
                 return await self._answer({"what": what, **facts})
         finally:
+            if self._asker == page:
+                self._asker = None
             self._waiting -= 1
             if page is not None and self._newest.get(page) is ticket:
                 del self._newest[page]
+
+    def stop(self, page: str) -> None:
+        """Interrupt the answer to a page's question, or drop the question if it still waits."""
+        self._newest.pop(page, None)
+        if self._asker == page and self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
         """End the process, for good."""

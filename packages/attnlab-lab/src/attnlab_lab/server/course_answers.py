@@ -4,6 +4,8 @@ A part of the process with torch; a student's program runs in a process of its o
 own machine.
 """
 
+import signal
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -34,15 +36,15 @@ from attnlab_course.feedback import (
 )
 from attnlab_course.grading.bans import ban_words
 from attnlab_course.judge import CheckResult, Outcome, passed_words
-from attnlab_course.sandbox.worker import Limits, Worker
+from attnlab_course.sandbox.worker import Worker
 from attnlab_course.submit import check_program, file_label, hand_in
 from attnlab_course.workspace import State, Workspace, draw_picture
 
-_MOST_CELLS = 16  # rows and columns of a map
+_MOST_CELLS = 16  # rows and columns of a table
+_MOST_TABLES = 64
 _TAGS = {"h1": "h2", "h2": "h3", "h3": "h4"}  # the page has its own heading
 _ARRAYS = (Tensor, np.ndarray)
 _Array = Tensor | NDArray[Any]
-_Table = NDArray[np.float64]
 _Node = str | list[Any]
 
 
@@ -74,7 +76,6 @@ def _open(folder: str, name: str) -> dict[str, object]:
         "code": _code(source),
         "hint": list(exercise.hints[: state.hints]),
         "has_mistake": bool(_mistake_hint(workspace, exercise, state)),
-        "seconds": Limits.seconds,
         "all_hints": len(exercise.hints),
         "rubric": list(exercise.parts.rubric),
         "file": str(workspace.folder / f"{name}.py"),
@@ -89,8 +90,16 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
     if not workspace.files(name):
         workspace.start(exercise)
     workspace.save(exercise, source)
-    # Without the texts, so that a line that an error names is a line of what was typed.
-    outcome = check_program(exercise, code, f"{name}.py", _worker().ask)
+    started, handler = time.monotonic(), signal.getsignal(signal.SIGINT)
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # Without the texts, so that a line that an error names is a line of what was typed.
+        outcome = check_program(exercise, code, f"{name}.py", _worker().ask)
+    except KeyboardInterrupt:  # the worker has ended the process of the answer
+        state = workspace.states().get(name, State())
+        return {"stopped": time.monotonic() - started, "state": _state(state)}
+    finally:
+        signal.signal(signal.SIGINT, handler)
     workspace.record_check(exercise, source, outcome)
     told = _told(exercise, outcome)
     told["banned"] = ban_words(exercise, code)
@@ -179,67 +188,56 @@ def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
 
 
 def _failed(exercise: CourseExercise, result: CheckResult) -> dict[str, object]:
-    case, maps = present(result.case), None
-    pair = _differing(case.expected, result.value, case.tolerance)
-    if pair is not None:
-        right, yours, place = pair
-        near = np.isclose(right, yours, case.tolerance, case.tolerance)
-        difference = np.where(near, 0.0, yours - right)
-        tables = {"expected": right, "yours": yours, "difference": difference}
-        maps = {"place": place, **{name: table.tolist() for name, table in tables.items()}}
+    case = present(result.case)
     return {
         "call": f"{case.call} {case.words}".rstrip(),
         "arguments": call_lines(exercise, case),
         "words": present(result.failure).words,
         "printed": result.printed,
-        "maps": maps,
+        "tables": _compared(case.expected, result.value, case.tolerance),
     }
 
 
-def _differing(
-    expected: object, got: object, tolerance: float
-) -> tuple[_Table, _Table, str] | None:
-    """Return the two tables of numbers in which the first arrays differ most, and where they are.
+def _compared(expected: object, got: object, tolerance: float) -> list[dict[str, object]]:
+    """Return the arrays of two answers as tables of numbers: those expected, the student's, and
+    their difference, 0 where it is within the tolerance. Nothing where no two are far apart.
 
-    Only answers of equal form have such tables.
+    `leading` are the axes before rows and columns, along which the tables are numbered.
     """
-    for one, other in _arrays(expected, got):
-        if np.shape(one) != np.shape(other):
+    arrays, is_far = list[dict[str, object]](), False
+    for where, one, other in _arrays("answer", expected, got):
+        right, yours = _tables(one), _tables(other)
+        is_alike = right is not None and yours is not None and np.shape(one) == np.shape(other)
+        if not is_alike or not np.isfinite([right, yours]).all():
             continue
-        pairs = list(zip(_tables(one), _tables(other), strict=True))
-        differing = []
-        for number, (right, table) in enumerate(pairs):
-            is_near = np.allclose(right, table, tolerance, tolerance)
-            if not is_near and np.isfinite([right, table]).all():
-                differing.append((float(np.abs(right - table).max()), -number))
-        if differing:
-            number = -max(differing)[1]
-            at = np.unravel_index(number, np.shape(one)[:-2]) if len(pairs) > 1 else ()
-            place = ", ".join([*map(str, at), ":", ":"]) if at else ""
-            return *pairs[number], place
-    return None
+        difference = np.where(np.isclose(right, yours, tolerance, tolerance), 0.0, yours - right)
+        is_far = is_far or bool(difference.any())
+        tables = {"expected": right, "yours": yours, "difference": difference}
+        lists = {name: table.tolist() for name, table in tables.items()}
+        arrays.append({"name": where, "leading": list(np.shape(one)[:-2]), **lists})
+    return arrays if is_far else []
 
 
-def _arrays(expected: object, got: object) -> Iterator[tuple[_Array, _Array]]:
-    """Yield the arrays in the same places of two answers."""
+def _arrays(where: str, expected: object, got: object) -> Iterator[tuple[str, _Array, _Array]]:
+    """Yield the arrays in the same places of two answers, with the name of the place."""
     if isinstance(expected, _ARRAYS) and isinstance(got, _ARRAYS):
-        yield expected, got
+        yield where, expected, got
     elif isinstance(expected, Mapping) and isinstance(got, Mapping):
-        yield from _arrays(list(expected.values()), list(map(got.get, expected)))
+        for name, value in expected.items():
+            yield from _arrays(f"{where}[{name!r}]", value, got.get(name))
     elif isinstance(expected, list | tuple) and isinstance(got, list):
-        for pair in zip(expected, got, strict=False):
-            yield from _arrays(*pair)
+        for number, pair in enumerate(zip(expected, got, strict=False)):
+            yield from _arrays(f"{where}[{number}]", *pair)
 
 
-def _tables(value: _Array) -> Iterable[_Table]:
-    """Return numbers as tables of rows and columns; none where they are too large."""
+def _tables(value: _Array) -> NDArray[np.float64] | None:
+    """Return numbers as (table, row, column); None where there are too many, or none."""
     array = np.asarray(value)
     if array.ndim == 0 or array.dtype.kind not in "biuf" or array.size == 0:
-        return ()
+        return None
     rows = np.atleast_2d(array).astype(float)
-    if max(rows.shape[-2:]) > _MOST_CELLS:
-        return ()
-    return rows.reshape(-1, *rows.shape[-2:])
+    tables = rows.reshape(-1, *rows.shape[-2:])
+    return tables if max(rows.shape[-2:]) <= _MOST_CELLS and len(tables) <= _MOST_TABLES else None
 
 
 def _code(source: str) -> str:

@@ -40,6 +40,12 @@ class CheckRequest(ExerciseRequest):
     code: str = Field(max_length=200_000)
 
 
+class StopRequest(Form):
+    """The page whose check is to end."""
+
+    page: str = Field(max_length=64)
+
+
 class HandInRequest(Form):
     """The name of who hands in."""
 
@@ -119,6 +125,11 @@ def add_course(app: FastAPI, lab: Lab, folder: Path) -> None:
     @app.post("/api/course/check")
     async def check(request: CheckRequest) -> Response:
         return await respond("check_exercise", request)
+
+    @app.post("/api/course/stop")
+    async def stop(request: StopRequest) -> dict[str, object]:
+        lab.checks.stop(request.page)
+        return {}
 
     @app.post("/api/course/hint")
     async def hint(request: ExerciseRequest) -> Response:
