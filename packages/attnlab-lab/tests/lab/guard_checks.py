@@ -62,8 +62,9 @@ def plain(method: str) -> dict[str, Any]:
 
 
 def routes_of(page: Page) -> list[tuple[str, str]]:
+    words = {"file": "lab.js", "name": "one", "member": "0", "wish": "pause", "what": "open"}
     return [
-        (method, route.path.format(name="one", file="lab.js", member="0"))
+        (method, route.path.format(**words))
         for route in page.app.routes
         for method in sorted(route.methods - {"HEAD"})
     ]
@@ -309,7 +310,7 @@ def check_paths(page: Page, stride: int = 13) -> None:
     found = list(payloads(str(page.runs.parent / "outside")))
     routes = [route for route in page.app.routes if "{" in route.path]
     templates = [(method, each.path) for each in routes for method in each.methods - {"HEAD"}]
-    assert len(templates) == 10
+    assert len(templates) == 9
     before = snapshot(page.runs.parent)
     for name in [*found[:36], *found[36::stride]]:
         for method, template in templates:

@@ -190,7 +190,7 @@ def test_the_solution_is_shown_and_noted_and_the_answers_are_handed_in(
 
 def test_a_solution_of_no_exercise_is_refused_and_leaves_no_log(tmp_path: Path) -> None:
     with pytest.raises(WrongUsage, match="no exercise named 'nothing'"):
-        course_answers.WORK["show_solution"](folder=str(tmp_path / "course"), name="nothing")
+        course_answers.WORK["solution_exercise"](folder=str(tmp_path / "course"), name="nothing")
     assert not (tmp_path / "course").exists()
 
 

@@ -40,12 +40,9 @@ def test_a_request_is_checked_as_the_command_line_does(monkeypatch):
         "holdout": "none",
         "norm": "rms",
     }
-    command = "attnlab run sorting --seed 0 --set steps=20 learning_rate=0.01 bias=true "
-    command += "holdout=none norm=rms"
-    assert check(**typed) == (200, {"settings": texts, "command": command})
+    assert check(**typed) == (200, {"settings": texts})
     checked = asked("check", experiment="sorting", settings={"steps": 20}, seed=3)[1]
     assert checked["settings"] == {"steps": "20"}
-    assert checked["command"] == "attnlab run sorting --seed 3 --set steps=20"
     assert check(steps=0)[1]["error"].startswith("steps must be an integer from 1 to 10,000,000")
     assert "did you mean 'letters'?" in check(leters=3)[1]["error"]
     assert check(num_heads=4)[0] == 400
@@ -58,11 +55,11 @@ def test_a_request_is_checked_as_the_command_line_does(monkeypatch):
     assert check()[0] == 200
 
 
-def test_an_answer_that_would_be_too_large_is_refused(sorter, monkeypatch):
-    monkeypatch.setattr(answer_process, "_MOST_BYTES", 9 * 2 * 3 * 7**2 - 1)
+def test_only_a_run_with_few_inputs_is_answered(sorter, monkeypatch):
+    monkeypatch.setattr(answer_process, "_MOST_INPUTS", 26)
     status, found = asked("ask", folder=str(sorter), text="cab", edits=[])
-    assert (status, "ask a shorter input" in found["error"]) == (413, True)
-    monkeypatch.setattr(answer_process, "_MOST_BYTES", 9 * 2 * 3 * 7**2)
+    assert (status, "at most 26 inputs" in found["error"]) == (400, True)
+    monkeypatch.setattr(answer_process, "_MOST_INPUTS", 27)
     assert asked("ask", folder=str(sorter), text="cab", edits=[])[0] == 200
 
 

@@ -111,10 +111,10 @@ FAULTS = [
      guard_checks.check_methods),
     (state, "is_inside = folder.parent == self.runs.resolve() and folder.name == name",
      "is_inside = str(folder).startswith(str(self.runs.parent))", guard_checks.check_paths),
-    (connections, "        self._await_headers()\n\n    def data", "\n    def data",
-     connections_checks.check_slow),
-    (connections, "        if self._headers_due is None and self._is_idle():\n"
-     "            self._await_headers()\n", "", connections_checks.check_idle),
+    (connections, '        self._expect("headers", HEADER_SECONDS)\n\n    def data',
+     "\n    def data", connections_checks.check_slow),
+    (connections, '        if "headers" not in self._due and self._is_idle():\n'
+     '            self._expect("headers", HEADER_SECONDS)\n', "", connections_checks.check_idle),
     (jobs, "            os.killpg(process.pid, number)", "            process.send_signal(number)",
      jobs_checks.check_force),
     (jobs, "((TERM_AFTER, signal.SIGTERM), (KILL_AFTER, signal.SIGKILL))",

@@ -20,21 +20,18 @@ function drawn(stream, size) {
 }
 
 /** The softmax of rows of scores; the mean of their largest weights, and of the norms of their derivatives. */
-function softmaxed({ shape, data }) {
-  const [rows, columns] = shape;
-  const squares = new Float64Array(rows);
-  let weights = null;
-  for (let i = 0; i < columns; i++) {
-    const tape = new Tape({ isRecording: true });
-    const scores = { shape, data, grad: new Float64Array(data.length) };
-    weights = tape.softmax(scores);
-    const column = tape.pick(weights, [1, rows], Int32Array.from(squares, (_, row) => row * columns + i));
-    tape.backward(tape.product(column, constant([rows, 1], new Array(rows).fill(1))));
-    scores.grad.forEach((slope, k) => (squares[Math.floor(k / columns)] += slope * slope));
+function softmaxed({ shape: [rows, columns], data }) {
+  const weights = new Float64Array(data.length);
+  let [largest, gradient] = [0, 0];
+  for (let at = 0; at < data.length; at += columns) {
+    softmaxInto(weights, data, at, columns);
+    const row = weights.subarray(at, at + columns);
+    const slopes = row.reduce((sum, one, i) =>
+      sum + row.reduce((part, other, j) => part + (one * (Number(i === j) - other)) ** 2, 0), 0);
+    largest += Math.max(...row) / rows;
+    gradient += Math.sqrt(slopes) / rows;
   }
-  const meanOf = (valueOf) => squares.reduce((sum, _, row) => sum + valueOf(row), 0) / rows;
-  const largest = (row) => Math.max(...weights.data.subarray(row * columns, (row + 1) * columns));
-  return { weights: weights.data, largest: meanOf(largest), gradient: meanOf((row) => Math.sqrt(squares[row])) };
+  return { weights, largest, gradient };
 }
 
 /** Ten queries and ten keys of a width: what softmax makes of their products, with 1/√d_k and without. */

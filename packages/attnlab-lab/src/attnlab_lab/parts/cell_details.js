@@ -2,7 +2,7 @@
 
 import { make, makeButton } from "attnlab/draw/report/elements.js";
 import { SWEEP_WORDS } from "../words_sweeps.js";
-import { typed } from "./runs_folder.js";
+import { trainingCommand } from "./runs_folder.js";
 
 // `train(request)` starts the models of the cell as a job.
 export function makeCellDetails(train) {
@@ -27,9 +27,7 @@ export function makeCellDetails(train) {
       again.hidden = refusal !== "";
       seeds.replaceChildren(...members.map(makeSeed));
       request = requestOf(sweep, cell);
-      const settings = Object.entries(request.settings).map(([key, value]) => typed(`${key}=${value}`));
-      const how = `--seeds ${request.seeds} --seed ${request.seed}`;
-      command.textContent = `attnlab run ${request.experiment} ${how} --set ${settings.join(" ")}`;
+      command.textContent = trainingCommand(request);
     },
   };
 }

@@ -31,11 +31,14 @@ export function makeSelect(name, words, take) {
 // Buttons of which one is pressed.
 export function makeChoice({ label, names, titles = {} }, known, choose) {
   const buttons = known.map((name) =>
-    makeButton(names[name], () => choose(name), { title: titles[name] ?? null }));
+    makeButton(names[name] ?? "", () => choose(name), { title: titles[name] ?? null }));
   const look = { class: "bar choice-bar", role: "group", "aria-label": label };
-  const press = (chosen) =>
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", known[i] === chosen));
-  return { root: make("div", look, ...buttons), choose, show: press };
+  // word(name, i): what is written on a button now
+  const show = (chosen, word = (name) => names[name]) => buttons.forEach((button, i) => {
+    button.setAttribute("aria-pressed", known[i] === chosen);
+    button.textContent = word(known[i], i);
+  });
+  return { root: make("div", look, ...buttons), choose, show };
 }
 
 // What went wrong, which is seen while there is something.

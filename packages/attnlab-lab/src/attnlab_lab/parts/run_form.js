@@ -3,7 +3,7 @@
 import { make, makeButton } from "attnlab/draw/report/elements.js";
 import { FIRST_SETTINGS, RUN_WORDS } from "../words_runs.js";
 import { fillOptions, makeSetting, makeTyped } from "./controls.js";
-import { OUT_OF_RUNS } from "./runs_folder.js";
+import { trainingCommand, OUT_OF_RUNS } from "./runs_folder.js";
 import { askServer } from "./server.js";
 import { slowly } from "./slowly.js";
 
@@ -77,8 +77,9 @@ export function makeRunForm({ experiment: first, start, changed }) {
   }
 
   const checkSoon = slowly(() => attempt(async () => {
-    const told = await askServer("/api/check", asked());
-    command.textContent = `${told.command}${OUT_OF_RUNS}`;
+    const request = asked();
+    await askServer("/api/check", request);
+    command.textContent = `${trainingCommand(request)}${OUT_OF_RUNS}`;
   }), CHECK_AFTER);
 
   // What the command line would refuse is refused with its sentence.

@@ -9,6 +9,14 @@ export function folderOf(name) {
 // What a command is told of the folder, unless it is the usual one.
 export const OUT_OF_RUNS = RUNS_FOLDER === "runs" ? "" : ` --out ${folderOf("NAME")}`;
 
+// The command of a training that a job would be asked for.
+export function trainingCommand({ experiment, settings, seed, seeds, sweep = false }) {
+  const words = ["attnlab", sweep ? "sweep" : "run", experiment, "--seed", seed];
+  if (seeds > 1 || sweep) words.push("--seeds", seeds);
+  const told = Object.entries(settings).map(([name, value]) => typed(`${name}=${value}`));
+  return [...words, ...(told.length ? ["--set", ...told] : [])].join(" ");
+}
+
 // A word of a command, in quotes where a shell would read it as something else.
 export function typed(word) {
   return /^[\w.,:@%+/=-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;

@@ -2,7 +2,7 @@
 
 import { make, makeButton, wordNumber } from "attnlab/draw/report/elements.js";
 import { checkHead, readInput, VECTOR_RULES } from "../engine/vectors.js";
-import { fillOptions } from "../parts/controls.js";
+import { fillOptions, makeChoice } from "../parts/controls.js";
 import { makeField } from "../parts/field.js";
 import { makeGrid } from "../parts/grid.js";
 import { CRITERIA, makeProblem, MATRICES, MOST_GAIN, STARTS } from "../parts/head_state.js";
@@ -244,15 +244,6 @@ function makeGain({ change, settle, refuse }) {
 
 // Buttons of which one is pressed, or none.
 function makePicker(label, known, choose) {
-  const buttons = known.map((name) => makeButton("", () => choose(name)));
-  return {
-    root: make("div", { class: "picker", role: "group", "aria-label": label },
-      make("span", { class: "label" }, label), make("div", { class: "bar" }, ...buttons)),
-    show(chosen, word) {
-      buttons.forEach((button, i) => {
-        button.setAttribute("aria-pressed", known[i] === chosen);
-        button.textContent = word(known[i], i);
-      });
-    },
-  };
+  const choice = makeChoice({ label, names: {} }, known, choose);
+  return { ...choice, root: make("div", { class: "picker" }, make("span", { class: "label" }, label), choice.root) };
 }

@@ -7,7 +7,6 @@ wire form of `attnlab.draw.wire`.
 import json
 import os
 import queue
-import shlex
 import signal
 import sys
 import threading
@@ -16,16 +15,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.configs import Config, Option
 from attnlab.core.sizes import count_bytes, count_numbers
-from attnlab.draw.wire import Packed, pack
+from attnlab.draw.wire import pack
 from attnlab.edits import edit, edits_from_json
-from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, present
 from attnlab.experiments import registry
 from attnlab.experiments.population.storage import is_member
 from attnlab.experiments.registry import learnable
@@ -34,38 +33,32 @@ from attnlab.experiments.sorting.config import SortingConfig
 from attnlab.experiments.sorting.sorting_claims import with_separator
 from attnlab.experiments.sweeps.axes import all_shown
 from attnlab.experiments.sweeps.plan import Plan
-from attnlab.look.questions import Continuation, Question, extended, recorded
+from attnlab.look.questions import Continuation, extended
 from attnlab.look.recording import record
 from attnlab.look.recording.tokens import Vocabulary
 from attnlab.memory import free_memory
 from attnlab.models.config import TransformerConfig
 from attnlab.models.storage import MODELS
 from attnlab.seeds import stream_seed
-from attnlab.tasks.sequences import SEPARATOR
+from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 from attnlab_lab.server import course_answers, members, model_answers, program_answers
-from attnlab_lab.server.heads import PackedHead, packed_heads
+from attnlab_lab.server.heads import packed_heads
 
 __all__: list[str] = []
 
 _MODELS = 4  # that stay open
 _SITES = ["*weights", "*scores"]
 _MOST_INPUTS = 1_000
-_MOST_BYTES = 2**28  # of the attention in one answer
 _SHOWN = ("default", "is_optional", "low", "high", "choices", "expected", "comment")
 
 
 def _experiments() -> list[dict[str, object]]:
     """Describe all experiments and their settings."""
-    return [_experiment(name, entry) for name, entry in registry.experiments().items()]
-
-
-def _experiment(name: str, entry: registry.Entry) -> dict[str, object]:
-    config_class = registry.find(name).config_class
-    return {
-        "name": name,
-        "summary": entry.summary,
-        "settings": list(map(_described, config_class.options())),
-    }
+    found: list[dict[str, object]] = []
+    for name, entry in registry.experiments().items():
+        settings = list(map(_described, registry.find(name).config_class.options()))
+        found.append({"name": name, "summary": entry.summary, "settings": settings})
+    return found
 
 
 def _described(option: Option) -> dict[str, object]:
@@ -80,8 +73,7 @@ def _check(
     seeds: int = 1,
     sweep: bool = False,
 ) -> dict[str, object]:
-    """Check a request for a job as the command line would; return its settings as texts, and the
-    command."""
+    """Check a request for a job as the command line would; return its settings as texts."""
     texts = all_shown(settings)
     stream_seed(seed)
     if sweep:
@@ -93,17 +85,7 @@ def _check(
         _check_memory(registry.config(experiment, texts))
     if seeds > 1:
         learnable(experiment)
-    return {"settings": texts, "command": _command(experiment, texts, seed, seeds, sweep)}
-
-
-def _command(experiment: str, texts: Mapping[str, str], seed: int, seeds: int, sweep: bool) -> str:
-    """Write a request as a command."""
-    words = ["attnlab", "sweep" if sweep else "run", experiment, "--seed", str(seed)]
-    if seeds > 1 or sweep:
-        words += ["--seeds", str(seeds)]
-    if texts:
-        words += ["--set", *(f"{name}={text}" for name, text in texts.items())]
-    return shlex.join(words)
+    return {"settings": texts}
 
 
 def _check_memory(config: Config | None) -> None:
@@ -131,38 +113,19 @@ class TooLarge(CouldNotRun):
     status = 413
 
 
-class _Step(TypedDict):
-    """One step of an answer, as JSON."""
-
-    tokens: list[str]
-    answer: str
-    expected: str | None
-    candidates: NotRequired[list[str]]
-    probabilities: Packed
-    heads: list[PackedHead]
-
-
 def _ask(folder: str, text: str, edits: list[object]) -> dict[str, object]:
-    """Answer an input with a run's model under edits: every step, and every head in it."""
-    question = _newest(folder).ask(text)
-    space, margins = " ", list[float]()
-    with _edited(question.model, edits, question.vocabulary), torch.no_grad():
-        if isinstance(question, Continuation):
-            space = ""
-            steps, margins = _continued(question)
-        else:
-            steps = _traced(question)
-    answers = [step["answer"] for step in steps]
-    right = [step["expected"] for step in steps if step["expected"] is not None]
-    expected, is_right = None, None
-    if len(right) == len(steps):
-        expected, is_right = space.join(right), answers == right
+    """Answer an input with the model of a run of sorting under edits: each step, and every head."""
+    opened, _ = _sorter(folder)
+    question = opened.ask(text)
+    with _edited(opened.model, edits, question.vocabulary), torch.no_grad():
+        steps, margins = _continued(question)
+    answer, expected = ("".join(step[name] for step in steps) for name in ("answer", "expected"))
     return {
         "input": text,
-        "answer": space.join(answers),
+        "answer": answer,
         "expected": expected,
-        "isRight": is_right,
-        "margin": min(margins, default=None),
+        "isRight": answer == expected,
+        "margin": min(margins),
         "steps": steps,
     }
 
@@ -173,16 +136,8 @@ def _domain(folder: str, edits: list[object]) -> dict[str, object]:
 
     A margin is by how much the right letter's logit leads, at the letter where it leads least.
     """
-    opened = _newest(folder)
-    model, config = opened.model, opened.config
-    if not isinstance(config, SortingConfig):
-        raise WrongUsage("only the inputs of a run of sorting can all be answered at once.")
-    task = config.sequence_task()
-    if task.num_prompts > _MOST_INPUTS:
-        raise WrongUsage(
-            f"{_MOST_INPUTS:,} inputs can be answered at once; got {task.num_prompts:,}."
-        )
-    prompts = task.all_prompts()
+    opened, task = _sorter(folder)
+    model, prompts = opened.model, task.all_prompts()
     expected = task.answer(prompts)
     tokens = with_separator(prompts)
     margins = torch.full((len(prompts),), torch.inf)
@@ -201,6 +156,20 @@ def _domain(folder: str, edits: list[object]) -> dict[str, object]:
         "vocabulary": task.vocabulary,
         "parameters": count_numbers(model.parameters()),
     }
+
+
+def _sorter(folder: str) -> tuple["_Opened", SequenceTask]:
+    """Open a run of sorting, or a member of such a population, whose inputs are few."""
+    home = Path(folder).parent if is_member(folder) else folder
+    opened = _opened(folder, os.stat(f"{home}/claims.json").st_mtime_ns)
+    if isinstance(opened.config, SortingConfig):
+        task = opened.config.sequence_task()
+        if task.num_prompts <= _MOST_INPUTS:
+            return opened, task
+    raise WrongUsage(
+        f"the Bench takes runs of sorting with at most {_MOST_INPUTS:,} inputs; attnlab trace "
+        "asks any run."
+    )
 
 
 def _margins(logits: Tensor, right: Tensor) -> Tensor:
@@ -227,12 +196,7 @@ class _Opened:
 
     model: nn.Module
     config: Config
-    ask: Callable[[str], Question]
-
-
-def _newest(folder: str) -> _Opened:
-    home = Path(folder).parent if is_member(folder) else folder
-    return _opened(folder, os.stat(f"{home}/claims.json").st_mtime_ns)
+    ask: Callable[[str], Any]
 
 
 @lru_cache(maxsize=_MODELS)
@@ -247,23 +211,18 @@ def _opened(folder: str, written: int) -> _Opened:
     return _Opened(model, config, partial(report.reader.ask, model))
 
 
-def _continued(question: Continuation) -> tuple[list[_Step], list[float]]:
+def _continued(question: Continuation) -> tuple[list[dict[str, Any]], list[float]]:
     """Continue a prompt, with one pass for each step; return the steps, and by how much the right
     token leads at each."""
     names, tokens = question.vocabulary, question.prompt
-    steps: list[_Step] = []
+    steps: list[dict[str, Any]] = []
     margins: list[float] = []
-    _check_size(question.model, (tokens.shape[1] + question.num_tokens) ** 2 * question.num_tokens)
-    for place in range(question.num_tokens):
+    for expected in present(question.expected):
         with record(question.model, _SITES) as recording:
             logits = question.model(tokens)[:, -1]
         logits[:, list(question.forbidden)] = -torch.inf
         choice = int(logits.argmax())
-        right, expected = choice, None
-        if question.expected:
-            expected = question.expected[place]
-            right = names.index(expected)
-        margins.append(float(_margins(logits, torch.tensor([[right]]))))
+        margins.append(float(_margins(logits, torch.tensor([[names.index(expected)]]))))
         steps.append(
             {
                 "tokens": [names[token] for token in tokens[0]],
@@ -275,32 +234,6 @@ def _continued(question: Continuation) -> tuple[list[_Step], list[float]]:
         )
         tokens = extended(tokens, [choice])
     return steps, margins
-
-
-def _traced(question: Question) -> list[_Step]:
-    """Answer a question of another kind; all its steps share the heads of one pass."""
-    traced = question.trace()
-    heads = list(packed_heads(recorded(question, _SITES)))
-    return [
-        {
-            "tokens": list(traced.tokens),
-            "answer": step.choice,
-            "expected": step.expected,
-            "candidates": list(step.candidates),
-            "probabilities": pack(torch.tensor(step.probabilities)),
-            "heads": heads,
-        }
-        for step in traced.steps
-    ]
-
-
-def _check_size(model: nn.Module, cells: int) -> None:
-    needed = 9 * sum(model_answers.sizes_of(model).values()) * cells
-    if needed > _MOST_BYTES:
-        raise TooLarge(
-            f"the attention of this answer takes {needed / 1e6:,.0f} MB, and "
-            f"{_MOST_BYTES / 1e6:,.0f} are allowed: ask a shorter input."
-        )
 
 
 _WORK: dict[str, Callable[..., object]] = {

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import FastAPI, Header
 from fastapi.exceptions import RequestValidationError
@@ -73,7 +73,7 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
     app = FastAPI(title="attnlab lab", lifespan=living, openapi_url=None, redirect_slashes=False)
     for kind in (AttnlabError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _explain)
-    _add_page(app, lab, assets)
+    _add_page(app, assets)
     _add_experiments(app, lab)
     _add_runs(app, lab)
     _add_jobs(app, lab)
@@ -84,7 +84,7 @@ def make_app(lab: Lab, assets: Path) -> FastAPI:
     return app
 
 
-def _add_page(app: FastAPI, lab: Lab, assets: Path) -> None:
+def _add_page(app: FastAPI, assets: Path) -> None:
     files = {path.name: path.read_bytes() for path in assets.iterdir() if path.is_file()}
 
     @app.get("/")
@@ -95,15 +95,7 @@ def _add_page(app: FastAPI, lab: Lab, assets: Path) -> None:
     async def asset(file: str) -> Response:
         if file not in files:
             raise Missing(f"there is no file {file[:80]!r}.")
-        kind = _KINDS.get(Path(file).suffix, "application/octet-stream")
-        return Response(files[file], media_type=kind)
-
-    @app.get("/runs/{name}/report.html")
-    async def report(name: str) -> Response:
-        path = lab.run(name) / "report.html"
-        if path.is_symlink() or not path.is_file():
-            raise Missing(f"the run {name!r} has no report.")
-        return FileResponse(path, 200, {"content-security-policy": REPORT_POLICY}, "text/html")
+        return Response(files[file], media_type=_KINDS.get(Path(file).suffix))
 
 
 def _add_experiments(app: FastAPI, lab: Lab) -> None:
@@ -113,16 +105,19 @@ def _add_experiments(app: FastAPI, lab: Lab) -> None:
 
     @app.post("/api/check")
     async def check(request: JobRequest) -> Response:
-        checked = await _check(lab, request)
+        checked = await lab.answers.ask("check", request.model_dump())
         checked.status_code = 200  # asking about wrong settings is no mistake
         return checked
 
 
-async def _check(lab: Lab, request: JobRequest) -> Response:
-    return await lab.answers.ask("check", request.model_dump())
-
-
 def _add_runs(app: FastAPI, lab: Lab) -> None:
+    @app.get("/runs/{name}/report.html")
+    async def report(name: str) -> Response:
+        path = lab.run(name) / "report.html"
+        if path.is_symlink() or not path.is_file():
+            raise Missing(f"the run {name!r} has no report.")
+        return FileResponse(path, 200, {"content-security-policy": REPORT_POLICY}, "text/html")
+
     @app.get("/api/runs")
     async def runs() -> list[dict[str, object]]:
         return [{**listed, "run": Path(listed["run"]).name} for listed in await lab.list_runs()]
@@ -157,7 +152,7 @@ def _add_jobs(app: FastAPI, lab: Lab) -> None:
     @app.post("/api/jobs", status_code=201)
     async def start(asked: JobRequest) -> object:
         jobs.take_place()
-        checked = await _check(lab, asked)
+        checked = await lab.answers.ask("check", asked.model_dump())
         if checked.status_code != 200:
             return checked
         settings = json.loads(bytes(checked.body))["settings"]
@@ -173,31 +168,19 @@ def _add_jobs(app: FastAPI, lab: Lab) -> None:
         name: str, last_event_id: Annotated[str, Header(max_length=20)] = "0"
     ) -> Response:
         is_number = last_event_id.isascii() and last_event_id.isdigit()
-        return _events(lab, name, int(last_event_id) if is_number else 0)
+        after, log = int(last_event_id) if is_number else 0, jobs.log(name)
+        if not jobs.is_live(name) and is_read(log, after):
+            return Response(status_code=204)  # which tells the browser not to ask again
+        lines = follow(log, after, lambda: jobs.is_live(name), lambda: lab.is_closing)
+        return StreamingResponse(lines, media_type="text/event-stream")
 
-    @app.post("/api/jobs/{name}/pause")
-    async def pause(name: str) -> JobFacts:
-        jobs.end(name, "paused")
+    @app.post("/api/jobs/{name}/{wish}")
+    async def change(name: str, wish: Literal["pause", "resume", "cancel"]) -> JobFacts:
+        if wish == "resume":
+            jobs.resume(name)
+        else:
+            jobs.end(name, "paused" if wish == "pause" else "canceled")
         return jobs.describe(name)
-
-    @app.post("/api/jobs/{name}/resume")
-    async def resume(name: str) -> JobFacts:
-        jobs.resume(name)
-        return jobs.describe(name)
-
-    @app.post("/api/jobs/{name}/cancel")
-    async def cancel(name: str) -> JobFacts:
-        jobs.end(name, "canceled")
-        return jobs.describe(name)
-
-
-def _events(lab: Lab, name: str, after: int) -> Response:
-    """Send the events of a job after an id, and those to come."""
-    log, jobs = lab.jobs.log(name), lab.jobs
-    if not jobs.is_live(name) and is_read(log, after):
-        return Response(status_code=204)  # which tells the browser not to ask again
-    lines = follow(log, after, lambda: jobs.is_live(name), lambda: lab.is_closing)
-    return StreamingResponse(lines, media_type="text/event-stream")
 
 
 async def _explain(received: Received, error: Exception) -> Response:

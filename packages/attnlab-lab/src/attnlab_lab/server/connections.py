@@ -17,40 +17,34 @@ READ_SECONDS = 30.0
 class Connection(H11Protocol):
     """One connection: closed when its headers come too slowly, or its answers are not read."""
 
-    _headers_due: asyncio.TimerHandle | None = None
-    _reading_due: asyncio.TimerHandle | None = None
-
     def connection_made(self, transport: Any) -> None:
         """Wait for the headers of the first request."""
         super().connection_made(transport)
-        self._await_headers()
+        self._due: dict[str, asyncio.TimerHandle] = {}
+        self._expect("headers", HEADER_SECONDS)
 
     def data_received(self, data: bytes) -> None:
         """Wait for the rest of the headers, unless they are all there."""
-        if self._headers_due is None and self._is_idle():
-            self._await_headers()
+        if "headers" not in self._due and self._is_idle():
+            self._expect("headers", HEADER_SECONDS)
         super().data_received(data)
-        if self._headers_due is not None and not self._is_idle():
-            self._headers_due.cancel()
-            self._headers_due = None
+        if not self._is_idle():
+            self._has_come("headers")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing any more."""
-        for due in (self._headers_due, self._reading_due):
-            if due is not None:
-                due.cancel()
+        for what in list(self._due):
+            self._has_come(what)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         """Wait for the client to read."""
         super().pause_writing()
-        self._reading_due = self.loop.call_later(READ_SECONDS, self.transport.abort)
+        self._expect("reading", READ_SECONDS)
 
     def resume_writing(self) -> None:
         """The client has read."""
-        if self._reading_due is not None:
-            self._reading_due.cancel()
-            self._reading_due = None
+        self._has_come("reading")
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
@@ -66,5 +60,9 @@ class Connection(H11Protocol):
     def _is_idle(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _await_headers(self) -> None:
-        self._headers_due = self.loop.call_later(HEADER_SECONDS, self.transport.abort)
+    def _expect(self, what: str, seconds: float) -> None:
+        self._due[what] = self.loop.call_later(seconds, self.transport.abort)
+
+    def _has_come(self, what: str) -> None:
+        if what in self._due:
+            self._due.pop(what).cancel()

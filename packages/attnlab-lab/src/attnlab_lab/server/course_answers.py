@@ -66,12 +66,9 @@ def _open(folder: str, name: str) -> dict[str, object]:
     if workspace.files(name):
         source = workspace.answer(exercise).source
     state = workspace.states().get(name, State())
-    statement: list[_Node] = []
-    for cell in _texts(cells):
-        statement += _nodes(cell)
     return {
         **_summary(exercise, state),
-        "statement": statement,
+        "statement": [node for cell in _texts(cells) for node in _nodes(cell)],
         "picture": _picture(name),
         "code": _code(source),
         "hint": list(exercise.hints[: state.hints]),
@@ -101,11 +98,13 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
     finally:
         signal.signal(signal.SIGINT, handler)
     workspace.record_check(exercise, source, outcome)
-    told = _told(exercise, outcome)
-    told["banned"] = ban_words(exercise, code)
     state = workspace.states().get(name, State())
-    told["has_hint"] = bool(_mistake_hint(workspace, exercise, state))
-    return {**told, "state": _state(state)}
+    return {
+        **_told(exercise, outcome),
+        "banned": ban_words(exercise, code),
+        "has_hint": bool(_mistake_hint(workspace, exercise, state)),
+        "state": _state(state),
+    }
 
 
 def _hint(folder: str, name: str) -> dict[str, object]:
@@ -169,22 +168,22 @@ def _state(state: State | None) -> str:
 
 def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
     """Say what came of a check: each criterion, the first case that failed, the mistake."""
-    failed, checks = shown_failure(outcome), []
-    for result in outcome.checks:
-        check = result.check
-        words = check_words(result)
-        state = {"passed": result.passed, "open": result.is_open}
-        checks.append({"name": check.name, "words": words, **state})
+    failed = shown_failure(outcome)
     return {
         "passed": outcome.passed,
         "verdict": passed_words(result.failure for result in outcome.checks),
         "is_blank": outcome.is_blank,
         "broken": outcome.broken,
-        "checks": checks,
+        "checks": list(map(_criterion, outcome.checks)),
         "failure": failed and _failed(exercise, failed),
         "mistake": " ".join(mistake_sentences(outcome)) or None,
         "waiting": outcome.waiting,
     }
+
+
+def _criterion(result: CheckResult) -> dict[str, object]:
+    state = {"passed": result.passed, "open": result.is_open}
+    return {"name": result.check.name, "words": check_words(result), **state}
 
 
 def _failed(exercise: CourseExercise, result: CheckResult) -> dict[str, object]:
@@ -207,8 +206,9 @@ def _compared(expected: object, got: object, tolerance: float) -> list[dict[str,
     arrays, is_far = list[dict[str, object]](), False
     for where, one, other in _arrays("answer", expected, got):
         right, yours = _tables(one), _tables(other)
-        is_alike = right is not None and yours is not None and np.shape(one) == np.shape(other)
-        if not is_alike or not np.isfinite([right, yours]).all():
+        if right is None or yours is None or np.shape(one) != np.shape(other):
+            continue
+        if not np.isfinite([right, yours]).all():
             continue
         difference = np.where(np.isclose(right, yours, tolerance, tolerance), 0.0, yours - right)
         is_far = is_far or bool(difference.any())
@@ -293,7 +293,7 @@ WORK: Mapping[str, Callable[..., object]] = {
     "course": _course,
     "open_exercise": _open,
     "check_exercise": _check,
-    "next_hint": _hint,
-    "show_solution": _solution,
+    "hint_exercise": _hint,
+    "solution_exercise": _solution,
     "submit": _submit,
 }

@@ -104,21 +104,30 @@ class Guard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(send)
+        has_begun = False
+
+        async def answer(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                headers = {**HEADERS, **{name.lower(): value for name, value in message["headers"]}}
+                message = {**message, "headers": list(headers.items())}
+            await send(message)
+
         try:
             self._check(scope)
             body = await _read_body(scope, receive)
-            await self._app(scope, _replayed(body, receive), answer.send)
+            await self._app(scope, _replayed(body, receive), answer)
             return
         except Refused as error:
             refused = error
         except Exception:  # no trace of it leaves this process
             _log.exception("the lab made a mistake")
             refused = Refused(500, MISTAKE)
-        if not answer.has_begun:  # it closes: what is left of the body is not read
+        if not has_begun:  # it closes: what is left of the body is not read
             answer_page = refusal(str(refused), refused.status, scope)
             answer_page.raw_headers += [(b"connection", b"close"), *refused.headers.items()]
-            await answer_page(scope, receive, answer.send)
+            await answer_page(scope, receive, answer)
 
     def _check(self, scope: Scope) -> None:
         """Raise `Refused` unless the request comes from this page, or opens it."""
@@ -243,20 +252,3 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
         return messages.pop() if messages else await receive()
 
     return again
-
-
-class _Answer:
-    """The answer to one request, with the headers of every answer."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.has_begun = False
-
-    async def send(self, message: Message) -> None:
-        """Pass a message on."""
-        if message["type"] == "http.response.start":
-            self.has_begun = True
-            present = {name.lower() for name, _ in message["headers"]}
-            more = [(name, value) for name, value in HEADERS.items() if name not in present]
-            message = {**message, "headers": [*message["headers"], *more]}
-        await self._send(message)

@@ -1,35 +1,23 @@
 """Heads as JSON: weights and scores in the wire form."""
 
 from collections.abc import Iterator, Mapping
-from typing import TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnlab.draw.wire import Packed, pack
+from attnlab.draw.wire import pack
 from attnlab.look.heads import head_at
 
-
-class PackedHead(TypedDict):
-    """A head: its weights and scores, (query, key); a pair that is masked has no score."""
-
-    name: str
-    rows: int
-    columns: int
-    weights: Packed
-    scores: Packed
+PackedHead = dict[str, Any]
 
 
 def packed_head(name: str, weights: Tensor, scores: Tensor) -> PackedHead:
-    """Describe a head by its weights and scores, (query, key)."""
+    """Describe a head by its weights and scores, (query, key); a masked pair has no score."""
+    scores = scores.masked_fill(~torch.isfinite(scores), torch.nan)
     rows, columns = weights.shape
-    return {
-        "name": name,
-        "rows": rows,
-        "columns": columns,
-        "weights": pack(weights),
-        "scores": pack(scores.masked_fill(~torch.isfinite(scores), torch.nan)),
-    }
+    packed = {"weights": pack(weights), "scores": pack(scores)}
+    return {"name": name, "rows": rows, "columns": columns, **packed}
 
 
 def packed_heads(recording: Mapping[str, Tensor]) -> Iterator[PackedHead]:

@@ -6,10 +6,10 @@ Weights are NaN where a pair is masked; where they would be large, they are sent
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -43,8 +43,7 @@ _MOST_WEIGHTS = 2**24
 _MOST_MODELS = 100_000  # of a sweep
 
 
-@dataclass(frozen=True)
-class _Maps:
+class _Maps(NamedTuple):
     """Weights (member, head, query, key), NaN where masked; the names of the queries and keys."""
 
     weights: Tensor
@@ -112,16 +111,9 @@ def _member(folder: str, member: str) -> dict[str, object]:
     """Describe one member as a run is described: its config and the course of its training."""
     population = open_population(folder)
     index = population.index(member)
-    config = {
-        **population.description,
-        "seed": population.seeds[index],
-        "settings": population.config.to_mapping(),
-    }
-    return {
-        "config": config,
-        "claims": [],
-        "metrics": population.history.lines(index),
-    }
+    own = {"seed": population.seeds[index], "settings": population.config.to_mapping()}
+    metrics = population.history.lines(index)
+    return {"config": {**population.description, **own}, "claims": [], "metrics": metrics}
 
 
 def open_member(path: Path) -> tuple[Report, nn.Module, Config]:
@@ -180,10 +172,8 @@ def _on_text(heads: PopulationHeads, text: str) -> Iterator[_Maps]:
             if mask is not None:
                 weights = weights.masked_fill(mask, math.nan)
             weights_by_site.setdefault(site, []).append(weights)
-        if (
-            len(heads.members) * sum(tensors[0].numel() for tensors in weights_by_site.values())
-            > _MOST_WEIGHTS
-        ):
+        number = sum(tensors[0].numel() for tensors in weights_by_site.values())
+        if len(heads.members) * number > _MOST_WEIGHTS:
             raise WrongUsage("this text is too long for so many seeds: type a shorter one.")
     for site, weights in weights_by_site.items():
         yield _Maps(torch.stack(weights), *recording.tokens(site))
@@ -225,14 +215,9 @@ def _cell(cell: CellOutcome) -> dict[str, object]:
     facts: dict[str, object] = {"name": cell.name, "values": values, "refusal": cell.refusal}
     if not cell.seeds:
         return facts
-    return facts | {
-        "solved": cell.solved,
-        "share": list(cell.share),
-        "solvedAt": cell.solved_at,
-        "loss": cell.loss,
-        "figures": cell.figures,
-        "members": [[member.seed, member.solved_at, member.fault] for member in cell.members],
-    }
+    facts |= {"solved": cell.solved, "share": list(cell.share), "solvedAt": cell.solved_at}
+    members = [[member.seed, member.solved_at, member.fault] for member in cell.members]
+    return facts | {"loss": cell.loss, "figures": cell.figures, "members": members}
 
 
 WORK: dict[str, Callable[..., object]] = {"members": _members, "member": _member, "sweep": _sweep}

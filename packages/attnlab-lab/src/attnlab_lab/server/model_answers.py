@@ -4,7 +4,6 @@ weights, and the answer, each before edits and after. A part of the process with
 
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from attnlab.look.text_questions import (
     TextChoice,
     TextContinuation,
     TextReading,
+    example_text,
     question_of,
 )
 from attnlab.pretrained.model import Pretrained
@@ -48,12 +48,6 @@ _WINDOW = 512  # queries and keys of which all weights are sent; of longer texts
 _CELLS = 64  # along each side of the map of a whole text
 _TOP = 5  # likeliest answers before the edits, and after
 _MOST_PLACES = 4  # with an answer, those that changed most
-_FIRST_TEXTS = {
-    TextContinuation: "When John and Mary went to the store, John gave a drink to",
-    TextAnswer: "The house is small, but it has a garden.",
-    TextChoice: "A warm and funny film, and not a minute too long.",
-    TextReading: "The cat slept on the mat because it was warm.",
-}
 
 
 @dataclass(frozen=True)
@@ -234,22 +228,18 @@ def _open_any(name: str) -> _Opened:
         if not is_ours(name):
             return _open_pretrained(name)
         report = open_run(Path(name))
-        expected = report.reader.prompt
     except OSError as error:
         raise CouldNotRun(f"could not open {name[:200]}: {error.strerror or error}.") from None
-    model = report.model.eval()
-    ask = partial(report.reader.ask, model)
-    first = next(iter(re.findall(r"such as:? ([^,;]+)", expected)), "")
-    return _Opened(model, sizes_of(model), ask, expected, first)
+    model, reader = report.model.eval(), report.reader
+    ask = partial(reader.ask, model)
+    return _Opened(model, sizes_of(model), ask, reader.prompt, reader.example)
 
 
 def _open_pretrained(name: str) -> _Opened:
     model = load_pretrained(name)
-    kind = type(question_of(model, "a text"))
-    first = next(text for known, text in _FIRST_TEXTS.items() if issubclass(kind, known))
-    expected, mask = "a text", getattr(model.tokenizer, "mask_token", None)
-    if kind is TextReading and "logits" in model.sites and mask:
-        first, expected = f"The cat slept on the {mask}.", f"a text with {mask} in place of a word"
+    question_of(model, "a text")  # one that reads no text is refused here
+    first, mask = example_text(model), getattr(model.tokenizer, "mask_token", None)
+    expected = f"a text with {mask} in place of a word" if mask and mask in first else "a text"
     return _Opened(model, sizes_of(model), partial(_ask_pretrained, model, name), expected, first)
 
 

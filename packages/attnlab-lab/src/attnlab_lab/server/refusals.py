@@ -4,33 +4,23 @@ import base64
 import hashlib
 import html
 import json
+from functools import cache
+from importlib import resources
 
 from starlette.responses import Response
 from starlette.types import Scope
 
-_STYLE = (
-    "body { font: 1.125rem/1.5 system-ui, sans-serif; "
-    "max-width: 36rem; margin: 15vh auto; padding: 0 1rem }"
-)
-_SENTENCE = "{{ sentence }}"
-_PAGE = f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>attnlab lab</title>
-<link rel="icon" href="data:,">
-<style>{_STYLE}</style>
-</head>
-<body><main><h1>attnlab lab</h1><p>{_SENTENCE}</p></main></body>
-</html>
-"""
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
-)
+
+@cache
+def _page() -> tuple[str, str]:
+    """Return the page around a sentence, and the content policy that allows its style alone."""
+    page = (resources.files("attnlab_lab") / "refusal.html").read_text(encoding="utf-8")
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return page, (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    )
 
 
 def refusal(sentence: str, status: int, scope: Scope | None = None) -> Response:
@@ -40,8 +30,9 @@ def refusal(sentence: str, status: int, scope: Scope | None = None) -> Response:
     """
     if scope is None or not _opens_page(scope):
         return Response(json.dumps({"error": sentence}), status, media_type="application/json")
-    page = _PAGE.replace(_SENTENCE, html.escape(sentence[:1].upper() + sentence[1:]))
-    return Response(page, status, {"content-security-policy": _POLICY}, "text/html")
+    page, policy = _page()
+    page = page.replace("{{ sentence }}", html.escape(sentence[:1].upper() + sentence[1:]))
+    return Response(page, status, {"content-security-policy": policy}, "text/html")
 
 
 def _opens_page(scope: Scope) -> bool:

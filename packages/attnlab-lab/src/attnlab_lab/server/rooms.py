@@ -1,7 +1,7 @@
 """The routes of the rooms Populations, Sweeps, Programs and Course."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import FastAPI, Query
 from pydantic import Field
@@ -12,13 +12,18 @@ from attnlab_lab.server.answers import SECONDS, Crashed, Form, PageId
 from attnlab_lab.server.state import Lab
 
 
-class StepsRequest(Form):
+class PageRequest(Form):
+    """The page that asks."""
+
+    page: PageId = None
+
+
+class StepsRequest(PageRequest):
     """A program as text, which is never run as Python, its alphabet, and an input."""
 
     text: str = Field(max_length=20_000)
     alphabet: str = Field(max_length=100)
     example: str = Field(max_length=100)
-    page: PageId = None
 
 
 class ProofRequest(StepsRequest):
@@ -27,11 +32,10 @@ class ProofRequest(StepsRequest):
     longest: int
 
 
-class ExerciseRequest(Form):
+class ExerciseRequest(PageRequest):
     """An exercise by its name."""
 
     name: str = Field(max_length=100, alias="exercise")
-    page: PageId = None
 
 
 class CheckRequest(ExerciseRequest):
@@ -40,17 +44,10 @@ class CheckRequest(ExerciseRequest):
     code: str = Field(max_length=200_000)
 
 
-class StopRequest(Form):
-    """The page whose check is to end."""
-
-    page: str = Field(max_length=64)
-
-
-class HandInRequest(Form):
+class HandInRequest(PageRequest):
     """The name of who hands in."""
 
     student: str = Field(max_length=100)
-    page: PageId = None
 
 
 def add_populations(app: FastAPI, lab: Lab) -> None:
@@ -111,34 +108,25 @@ def add_course(app: FastAPI, lab: Lab, folder: Path) -> None:
     """Add the routes of the room Course; `folder` holds the student's answers."""
     place = {"folder": str(folder)}
 
-    async def respond(what: str, request: ExerciseRequest) -> Response:
-        return await lab.checks.ask(what, place | request.model_dump(), request.page)
-
     @app.get("/api/course")
     async def course() -> Response:
         return await lab.checks.ask("course", place)
 
-    @app.post("/api/course/open")
-    async def open_exercise(request: ExerciseRequest) -> Response:
-        return await respond("open_exercise", request)
-
     @app.post("/api/course/check")
     async def check(request: CheckRequest) -> Response:
-        return await respond("check_exercise", request)
+        return await lab.checks.ask("check_exercise", place | request.model_dump(), request.page)
 
     @app.post("/api/course/stop")
-    async def stop(request: StopRequest) -> dict[str, object]:
-        lab.checks.stop(request.page)
+    async def stop(request: PageRequest) -> dict[str, object]:
+        lab.checks.stop(request.page or "")
         return {}
-
-    @app.post("/api/course/hint")
-    async def hint(request: ExerciseRequest) -> Response:
-        return await respond("next_hint", request)
-
-    @app.post("/api/course/solution")
-    async def solution(request: ExerciseRequest) -> Response:
-        return await respond("show_solution", request)
 
     @app.post("/api/course/submit")
     async def submit(request: HandInRequest) -> Response:
         return await lab.checks.ask("submit", place | request.model_dump(), request.page)
+
+    @app.post("/api/course/{what}")
+    async def respond(
+        what: Literal["open", "hint", "solution"], request: ExerciseRequest
+    ) -> Response:
+        return await lab.checks.ask(f"{what}_exercise", place | request.model_dump(), request.page)
