@@ -441,7 +441,7 @@ def test_every_model_with_one_answer_is_patched(
     ("kind", "texts", "sentence"),
     [
         ("gpt2", (CLEAN, f"{CLEAN} mat"), "two texts of equally many tokens"),
-        ("gpt2", (CLEAN, CLEAN), "a patch has nothing to restore"),
+        ("gpt2", (CLEAN, CLEAN), "a patch has nothing to bring"),
         ("gpt2", (CLEAN, CORRUPTED, "no such token"), "'no such token' is 9 tokens here"),
         ("bert", (CLEAN, CORRUPTED), "patching measures one answer to a text"),
     ],
