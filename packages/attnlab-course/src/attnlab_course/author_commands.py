@@ -1,19 +1,15 @@
 """attnlab course verify: for authors of exercises."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from attnlab.cli.options import AsJson, WholeNumber
 from attnlab.cli.progress import counting
 from attnlab.cli.terminal import print_json, say, show_table
+from attnlab_course.course_options import Own
 
 if TYPE_CHECKING:
     from attnlab_course.verify import Verification
-
-Own = Annotated[Path | None, Parameter(name="--exercises")]
 
 
 def verify(

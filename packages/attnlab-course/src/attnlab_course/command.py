@@ -1,10 +1,6 @@
 """attnlab course: exercises on attention, from the first start to the file to hand in."""
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -13,68 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from rich.text import Text
 
-from attnlab.cli.options import AsJson, Switch, WholeNumber
-from attnlab.cli.terminal import note, print_json, print_rows, say, show_table
+from attnlab.cli.options import AsJson, Switch
+from attnlab.cli.terminal import print_rows, say, show_table
 from attnlab.errors import WrongUsage
-from attnlab_course.author_commands import Own, verify
+from attnlab_course.author_commands import verify
+from attnlab_course.check_commands import check, watch
+from attnlab_course.course_options import HERE, Own, Where, open_worker
 
 if TYPE_CHECKING:
-    from attnlab_course.exercise import CourseExercise
-    from attnlab_course.judge import Outcome
-    from attnlab_course.sandbox.replies import AskProgram
     from attnlab_course.workspace import State, Workspace
 
 course = App(name="course", help="Exercises on attention, with checks that name the mistake.")
 
-_SECONDS = 10.0  # for all answers of an exercise
-_TICK = 0.3  # seconds between two looks at the files
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Where:
-    """Options of the commands for students: where their answers are, and the exercises."""
-
-    folder: Path | None = None
-    """Your folder; by default course, or this one if it is one."""
-
-    exercises: Path | None = None
-    """A folder with exercises of your own."""
-
-    def workspace(self) -> "Workspace":
-        """Return the folder of the answers."""
-        from attnlab_course.workspace import find_workspace
-
-        return find_workspace(self.folder)
-
-    def exercise(self, name: str) -> "CourseExercise":
-        """Return an exercise by its name, or by a file of its answer."""
-        from attnlab_course.catalog import exercise_of_file
-
-        return exercise_of_file(name, self.exercises)
-
-    def known(self) -> "dict[str, tuple[str, CourseExercise]]":
-        """Return all exercises by their names, each with its chapter."""
-        from attnlab_course.catalog import all_exercises
-
-        exercises = {}
-        for chapter, exercise in all_exercises(self.exercises):
-            exercises[exercise.name] = chapter, exercise
-        return exercises
-
-    def begun(self) -> list[str]:
-        """Return the exercises that have a file in the folder."""
-        workspace = self.workspace()
-        names = list(filter(workspace.files, self.known()))
-        if not names:
-            raise WrongUsage(
-                f"there is no answer in {workspace.folder}; begin with: attnlab course start "
-                "attention"
-            )
-        return names
-
-
-HERE = Where()
 Every = Annotated[Switch, Parameter(name="--all")]
 
 
@@ -125,60 +71,8 @@ def start(name: str, /, *, where: Where = HERE, again: Switch = False) -> int:
     return 0
 
 
-@course.command
-def check(
-    *names: str,
-    where: Where = HERE,
-    seed: WholeNumber = 0,
-    as_json: AsJson = False,
-) -> int:
-    """Check your answers: passed checks, the smallest case that fails, and the mistake by name.
-
-    Parameters
-    ----------
-    names
-        Exercises; by default all that you began.
-    seed
-        Draw other cases.
-    as_json
-        Print the results as JSON.
-    """
-    workspace = where.workspace()
-    wanted = list(names) or where.begun()
-    outcomes = []
-    with _open_worker() as ask:
-        for name in wanted:
-            exercise = where.exercise(name)
-            outcomes.append(_check_one(workspace, exercise, ask, seed))
-            if not as_json:
-                _tell(exercise, outcomes[-1], workspace)
-    return _status(outcomes, as_json=as_json)
-
-
-@course.command
-def watch(name: str = "", /, *, where: Where = HERE) -> int:
-    """Check an answer each time its file is saved, until Ctrl-C.
-
-    Parameters
-    ----------
-    name
-        The exercise; by default all that you began.
-    """
-    workspace = where.workspace()
-    wanted = [name] if name else where.begun()
-    exercises = list(map(where.exercise, wanted))
-    for exercise in exercises:
-        workspace.answer(exercise)
-    say(f"watching {', '.join(wanted)} in {workspace.folder}; Ctrl-C ends it", is_quiet=True)
-    seen: dict[str, list[int]] = {}
-    with _open_worker() as ask:
-        while True:
-            for exercise in exercises:
-                stamps = [path.stat().st_mtime_ns for path in workspace.files(exercise.name)]
-                if stamps and seen.get(exercise.name) != stamps:
-                    seen[exercise.name] = stamps
-                    _tell(exercise, _check_one(workspace, exercise, ask, 0), workspace)
-            time.sleep(_TICK)
+course.command(check)
+course.command(watch)
 
 
 @course.command
@@ -299,7 +193,7 @@ def submit(student: str, /, *, where: Where = HERE, out: Path | None = None) -> 
     workspace = where.workspace()
     path = out or Path(f"{file_label(student) or 'answers'}.zip")
     known = {name: exercise for name, (_, exercise) in where.known().items()}
-    with _open_worker() as ask:
+    with open_worker() as ask:
         handed = hand_in(workspace, known, student, path, ask)
     say(f"{path}: {', '.join(handed.exercises)}")
     states = workspace.states()
@@ -326,82 +220,6 @@ def _show_by_chapter(columns: Sequence[str], rows: Sequence[tuple[object, ...]])
         for _, name, *others in of_chapter:
             shown.append([f"  {name}", *(str(other or "") for other in others)])
     show_table(columns, shown, unbroken=(0,))
-
-
-def _status(outcomes: "Sequence[Outcome]", *, as_json: bool) -> int:
-    """Return 0 where every outcome passes, else 1; print them all as JSON first, if wanted."""
-    if as_json:
-        print_json(list(map(_mapping, outcomes)))
-    return int(not all(outcome.passed for outcome in outcomes))
-
-
-def _check_one(
-    workspace: "Workspace",
-    exercise: "CourseExercise",
-    ask: "AskProgram",
-    seed: int,
-) -> "Outcome":
-    from attnlab_course.submit import check_program
-
-    answer = workspace.answer(exercise)
-    if answer.older is not None:
-        note(f"{answer.path.name} is checked, which is newer than {answer.older.name}")
-    outcome = check_program(exercise, answer.source, str(answer.path), ask, seed)
-    workspace.record_check(exercise, answer.source, outcome)
-    return outcome
-
-
-def _tell(exercise: "CourseExercise", outcome: "Outcome", workspace: "Workspace") -> None:
-    """Print the outcome of a check, what it uses that is banned, and the next step."""
-    from attnlab_course.grading.bans import ban_words
-
-    _show_lines(exercise, outcome)
-    words = ban_words(exercise, workspace.answer(exercise).source)
-    if words:
-        say(f"  {words}")
-    name = exercise.name
-    if outcome.solved:
-        say(f"  compare: attnlab course solution {name}", is_quiet=True)
-    elif (
-        not outcome.passed
-        and not outcome.is_blank
-        and (outcome.mistake or _state(workspace, name).hints < len(exercise.hints))
-    ):
-        say(f"  a hint: attnlab course hint {name}", is_quiet=True)
-
-
-def _show_lines(exercise: "CourseExercise", outcome: "Outcome") -> None:
-    from attnlab_course.feedback import feedback_lines
-
-    for line in feedback_lines(exercise, outcome):
-        say(line)
-
-
-def _mapping(outcome: "Outcome") -> dict[str, object]:
-    checks, failures = {}, {}
-    for check in outcome.checks:
-        checks[check.check.name] = check.passed
-        if check.failure is not None:
-            failures[check.check.name] = check.failure.words
-    return {
-        "exercise": outcome.exercise,
-        "passed": outcome.passed,
-        "solved": outcome.solved,
-        "broken": outcome.broken,
-        "checks": checks,
-        "failures": failures,
-        "mistakes": {mistake.name: mistake.says for mistake in filter(None, [outcome.mistake])},
-        "graded_checks": outcome.waiting,
-    }
-
-
-@contextmanager
-def _open_worker() -> "Iterator[AskProgram]":
-    """Yield a function that puts cases to a program in a process of its own."""
-    from attnlab_course.sandbox.worker import Limits, Worker
-
-    with Worker() as worker:
-        yield partial(worker.ask, limits=Limits(seconds=_SECONDS))
 
 
 def _state(workspace: "Workspace", name: str) -> "State":

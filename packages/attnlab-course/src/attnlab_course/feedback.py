@@ -98,7 +98,7 @@ def mistake_hint(exercise: CourseExercise, name: str, source: str, seen: int) ->
         in_name, in_words = (len(_stems(hint) & words) for words in stems)
         shared[hint] = 2 * in_name + in_words
     hint = max(shared, key=shared.__getitem__, default="")
-    return [mistake.says, hint] if shared.get(hint, 0) > 1 else []
+    return [hint] if shared.get(hint, 0) > 1 else []
 
 
 def _mistaken_lines(exercise: CourseExercise, mistake: Mistake) -> set[str]:

@@ -99,5 +99,5 @@ def test_the_hint_of_a_mistake_says_it_and_shows_the_line_of_the_answer():
 def test_where_no_line_is_like_it_the_hint_is_one_on_the_subject():
     attention = find_exercise("attention")
     hints = attention.hints
-    assert mistake_hint(attention, "inverted mask", "", 0)[1] == hints[2]
+    assert mistake_hint(attention, "inverted mask", "", 0) == [hints[2]]
     assert mistake_hint(attention, "inverted mask", "", 4) == []

@@ -37,7 +37,7 @@ from attnlab_course.exercise import CourseExercise, Failure
 from attnlab_course.grading.bans import banned_names
 from attnlab_course.grading.file_names import inert
 from attnlab_course.grading.submission import Answer, Submission
-from attnlab_course.judge import FOLLOWS, PENDING, Outcome, judge
+from attnlab_course.judge import FOLLOWS, PENDING, Outcome, costs_points, judge
 from attnlab_course.sandbox.replies import CaseAnswer, Reply
 from attnlab_course.sandbox.worker import Worker
 
@@ -85,6 +85,11 @@ class GradedAnswer:
     is_blank: bool = False
     banned: tuple[str, ...] = ()
     unjudged: str | None = None
+
+    @property
+    def passed(self) -> list[str]:
+        """The checks that cost no points."""
+        return [name for name, failure in self.checks.items() if not costs_points(failure)]
 
     @property
     def failure_kind(self) -> str:

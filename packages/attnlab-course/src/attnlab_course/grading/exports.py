@@ -118,17 +118,12 @@ def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, flo
     for name in book.exercises:
         grades = [row.grade(name) for row in book.listed]
         outcomes = [grade.graded for grade in grades if grade.graded is not None]
-        of = len(outcomes)
-        if not of:
-            continue
-        passed: Counter[str] = Counter()
-        made: Counter[str] = Counter()
-        for graded in outcomes:
-            checks = graded.checks.items()
-            passed.update(check for check, failure in checks if not costs_points(failure))
-            made.update(filter(None, [graded.mistake]))
-        for check in book.course.exercises[name].parts.checks:
-            count = passed[check.name]
-            yield name, "check passed", check.name, count, of, count / of
-        for mistake, count in Counter(dict(sorted(made.items()))).most_common():
-            yield name, "mistake named", mistake, count, of, count / of
+        checks = [check.name for check in book.course.exercises[name].parts.checks]
+        passed = Counter(check for graded in outcomes for check in graded.passed)
+        made = Counter(graded.mistake for graded in outcomes if graded.mistake is not None)
+        for what, counts in (
+            ("check passed", [(check, passed[check]) for check in checks]),
+            ("mistake named", sorted(made.items(), key=lambda count: (-count[1], count[0]))),
+        ):
+            for found, count in counts if outcomes else ():
+                yield name, what, found, count, len(outcomes), count / len(outcomes)

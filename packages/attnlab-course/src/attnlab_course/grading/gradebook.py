@@ -57,6 +57,11 @@ def make_gradebook(
     listing = match_students(submissions, course.students)
     likely = {name: likely_name(name, course.students) for name in listing.unlisted}
     labels = Counter(submission.label for submission in submissions if submission.label)
+    twice = {
+        label: [f"another submission has the label {label}, too"]
+        for label, count in labels.items()
+        if count > 1
+    }
     absent = listing.absent if with_absent else ()
     rows = []
     for submission in [*submissions, *map(Submission, absent)]:
@@ -67,8 +72,7 @@ def make_gradebook(
         meant = [name for name, near in likely.items() if near == student]
         private = listing.notes(student)
         private += map("the submission {}, which is not on the list, may be theirs".format, meant)
-        if labels[submission.label] > 1:
-            private.append(f"another submission has the label {submission.label}, too")
+        private += twice.get(submission.label, ())
         unread = (*submission.passed_over, *meant)
         row = Row(submission, tuple(grades), listing.facts(student), tuple(private), unread)
         rows.append(_with_points(course, row))

@@ -88,7 +88,7 @@ def _why_not_all(grade: Grade) -> str:
     if grade.points == grade.of and not grade.is_open:
         return ""
     graded = grade.graded
-    if grade.state != "graded" or graded is None or graded.is_blank or not graded.checks:
+    if grade.state != "graded" or graded is None or graded.is_blank:
         return grade_words(grade)
     failed = [name for name, failure in graded.checks.items() if costs_points(failure)]
     why = f" ({failure_words(graded.failure_kind)})" if graded.failure_kind else ""

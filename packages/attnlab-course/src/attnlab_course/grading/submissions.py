@@ -9,6 +9,7 @@ and the others are read.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path, PurePosixPath
 
 from attnlab.errors import CouldNotRun
@@ -151,36 +152,37 @@ def _joined(first: Submission | None, second: Submission) -> Submission:
     """
     if first is None:
         return second
-    has_times = bool(first.created and second.created) and first.created != second.created
-    if has_times and first.created < second.created:
-        first, second = second, first
+    newer = max(first, second, key=attrgetter("created"))
     for name, answer in second.answers.items():
-        entry = second.entries[name]
-        mine, my_entry = first.answers.get(name, answer), first.entries.get(name, entry)
-        is_higher, rule = _by_number(my_entry, entry)
-        if has_times:
-            is_higher, rule = False, "the time in it is later"
-        if is_higher:
-            mine, my_entry, answer, entry = answer, entry, mine, my_entry
-        first.answers[name], first.entries[name] = mine, my_entry
-        if mine.digest != answer.digest:
-            first.tell(f"{name} is answered twice: {my_entry} counts, {entry} not, as {rule}")
-        first.claims.setdefault(name, set()).update(second.claims.get(name, ()))
+        other, entries = (
+            first.answers.get(name, answer),
+            (first.entries.get(name, ""), second.entries[name]),
+        )
+        counts, rule = _second_counts((first.created, second.created), entries)
+        if counts or name not in first.answers:
+            first.answers[name], first.entries[name], entries = answer, entries[1], entries[::-1]
+        if other.digest != answer.digest:
+            first.tell(
+                f"{name} is answered twice: {entries[0]} counts, {entries[1]} not, as {rule}"
+            )
+    for name, digests in second.claims.items():
+        first.claims.setdefault(name, set()).update(digests)
     first.given_up |= second.given_up
     first.passed_over += second.passed_over
     for words in second.problems:
         first.tell(words)
-    return replace(
-        first, label=first.label or second.label, created=first.created or second.created
-    )
+    label = newer.label or first.label or second.label
+    return replace(first, label=label, created=newer.created)
 
 
-def _by_number(first: str, second: str) -> tuple[bool, str]:
-    """Whether the second of two names has the higher number, and what decides which counts."""
-    numbers = number_in(first), number_in(second)
-    if numbers[0] == numbers[1]:
-        return False, "no time and no number says which is later, and its name comes first"
-    return numbers[0] < numbers[1], "its name has the higher number"
+def _second_counts(times: tuple[str, str], entries: tuple[str, str]) -> tuple[bool, str]:
+    """Whether the second of two answers counts, by their times or entries, and what decides it."""
+    if all(times) and times[0] != times[1]:
+        return times[0] < times[1], "the time in it is later"
+    numbers = number_in(entries[0]), number_in(entries[1])
+    if numbers[0] != numbers[1]:
+        return numbers[0] < numbers[1], "its name has the higher number"
+    return False, "no time and no number says which is later, and its name comes first"
 
 
 def _unreadable(error: Exception) -> str:
