@@ -205,6 +205,48 @@ def test_modules_that_are_no_site():
         gpt2.expose("lm_head")
 
 
+def check_pattern() -> None:
+    model, inputs = opened("gpt2")
+    sites = model.expose("transformer.h[*].mlp.*")
+    paths = [f"transformer.h.{layer}.mlp.{name}" for layer in (0, 1) for name in MLP]
+    assert list(sites.names) == [f"module.{path}.result" for path in paths]
+    assert not sites.refused
+    assert f"'{sites}': {len(paths)} sites" in repr(sites)
+    with attnlab.record(model, sites) as recording:
+        run(model, inputs)
+    assert set(recording) == set(sites.names)
+    with attnlab.edit(model, ZeroSite(site=sites)) as certificate:
+        run(model, inputs)
+    assert certificate.holds
+
+
+MLP = ("c_fc", "c_proj", "act", "dropout")
+
+
+def test_a_pattern_exposes_all_modules_that_match() -> None:
+    check_pattern()
+    module = "attnlab.pretrained.module_sites"
+    fault = planted(module, "places = fnmatch.filter(known, dotted)", "places = [known[-1]]")
+    with fault, pytest.raises((AssertionError, WrongUsage)):
+        check_pattern()
+
+
+def test_modules_of_a_pattern_that_are_no_site_are_refused_by_name() -> None:
+    t5, _ = opened("t5")
+    sites = t5.expose("*.layer[0]*")  # of both stacks; lists of modules are called by none
+    assert str(sites).startswith("*.module.")
+    assert {name.partition(".")[0] for name in sites.names} == {"encoder", "decoder"}
+    gpt2, _ = opened("gpt2")
+    some = gpt2.expose("transformer.*")
+    assert "transformer.h" in some.refused
+    assert "runs before the first block" in some.refused["transformer.wte"]
+    assert "other modules refused, as" in repr(some)
+    assert {name for name in site_names(gpt2) if name.endswith("result")} == set(some.names)
+    for pattern, words in (("nothing.*", "no module of"), ("transformer.w*", "before the first")):
+        with pytest.raises(WrongUsage, match=words):
+            opened("gpt2")[0].expose(pattern)
+
+
 class Twice(nn.Module):
     """A feed-forward part that is called once more where its input is large."""
 
@@ -269,8 +311,8 @@ def test_planted_faults_are_seen():
     for kind, path, snippet, fault in faults:
         with planted(module, snippet, fault), pytest.raises((AssertionError, RuntimeError)):
             case(kind, path)
-    snippet = "if self.place in state.results.setdefault(self.stack, set()):"
-    with planted(module, snippet, "if False:"), pytest.raises((AssertionError, KeyError)):
+    snippet = "if self.is_tried and self.place in state.results.setdefault(self.stack, set()):"
+    with planted(module, snippet, "if False:"), pytest.raises(pytest.fail.Exception):
         test_a_second_call_is_refused()
 
 

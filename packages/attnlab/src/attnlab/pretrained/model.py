@@ -32,7 +32,7 @@ from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.pretrained.attention_call import AttentionPoint, BlockPoint, StackPoint
 from attnlab.pretrained.card import model_card
 from attnlab.pretrained.hooks import ForeignHooks
-from attnlab.pretrained.module_sites import expose, module_path
+from attnlab.pretrained.module_sites import expose, expose_matching, module_path
 from attnlab.pretrained.pass_state import ForeignModel, PassState, hooks_hidden, remove_copied_hooks
 from attnlab.pretrained.structure import (
     AttentionStructure,
@@ -262,12 +262,16 @@ class Pretrained(ForeignModel):
         """Make the output of a module of the foreign model a site, and return the site's name.
 
         path: as Python has it, `model.layers[3].mlp.down_proj`. Of an output with several tensors
-        the site is the first.
+        the site is the first. With `*` for anything, as in `model.layers[*].mlp`, all modules that
+        match become sites; the returned pattern of their names says at the prompt how many, and
+        has their `names`, and the modules `refused` with the reasons.
 
         Raises:
-            WrongUsage: there is no such module; or it returns no tensor, several in one pass, or
-                one before the first block.
+            WrongUsage: there is no such module; or it, or all of several, return no tensor, several
+                in one pass, or one before the first block.
         """
+        if isinstance(path, str) and "*" in path:
+            return expose_matching(self, path, self.example)
         return expose(self, path, self.example)
 
     def advice(self, name: str) -> str:

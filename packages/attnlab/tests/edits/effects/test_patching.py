@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from attnlab.edits import Patch, edit
 from attnlab.edits.effects import Patched, PatchTarget, Path, SweepOptions, patch_all, patch_paths
 from attnlab.edits.effects.metrics import Metric, prepare_metric
 from attnlab.edits.effects.patched import Recovery
@@ -48,6 +49,84 @@ def test_both_directions_meet_in_the_same_run():
     close(one.after, back.after, torch.float64)
     close(one.shares, 1 - back.shares, torch.float64)
     assert [place for place, _ in one.largest(3)] == [place for place, _ in back.largest(3)]
+
+
+CHANNELS = [
+    ("layers.0.feed_forward.hidden", None, {}),
+    ("layers.1.residual_before", True, {"query": 2}),
+    ("layers.0.attention.heads", None, {"head": 1}),
+]
+
+
+def check_channels(site, each_position, targets):
+    """Each channel patched alone is what the edit of that channel gives."""
+    each = given(4, "decoder")
+    other = (each.inputs + 1) % 11
+    patches = patch_all(*each.whole, other, site, channel=(-1, "1..2"), each_position=each_position)
+    clean = record(each.model, each.inputs, site)
+    metric = Metric("logit_difference", *_labels(each, other))
+    prepared = prepare_metric(metric, clean_logits(each), None)
+    width = clean[site].shape[-1]
+    numbers = {place.channel for place in patches.places}
+    assert numbers == {width - 1, 1, 2}
+    for place, after in zip(patches.places, patches.after, strict=True):
+        if any(getattr(place, name) != number for name, number in targets.items()):
+            continue
+        change = Patch(site=site, recording=clean, channel=place.channel, **targets)
+        with torch.no_grad(), edit(each.model, change):
+            logits = each.model(other)
+        close(after, prepared(logits, logits)[0], torch.float64)
+    return patches
+
+
+def clean_logits(each):
+    with torch.no_grad():
+        return each.model(each.inputs)
+
+
+def _labels(each, other):
+    """The answers to the clean input, and the likeliest other ones to the corrupted one."""
+    with torch.no_grad():
+        answers, rivals = each.model(each.inputs)[:, -1], each.model(other)[:, -1]
+    labels = answers.argmax(-1)
+    return labels, rivals.scatter(1, labels[:, None], -torch.inf).argmax(-1)
+
+
+@pytest.mark.parametrize(("site", "each_position", "targets"), CHANNELS)
+def test_a_channel_patched_alone_is_what_the_edit_of_it_gives(site, each_position, targets):
+    patches = check_channels(site, each_position, targets)
+    (table, *_) = patches.number_tables()
+    assert table.column_title == "channel"
+    assert "channel 1" in str(patches)
+    assert "one channel of" in patches.page_words[1]
+
+
+def test_a_channel_beside_the_asked_one_is_caught(monkeypatch):
+    plain = PatchTarget.index.fget
+
+    def beside(self):
+        *others, channel = plain(self)
+        return (*others, channel - 1 if isinstance(channel, int) else channel)
+
+    monkeypatch.setattr(PatchTarget, "index", property(beside))
+    with pytest.raises(AssertionError):
+        check_channels(*CHANNELS[0])
+
+
+def test_channels_estimated_alone_add_up_to_the_estimate_of_all():
+    each, site = given(4, "decoder"), "layers.0.feed_forward.hidden"
+    other, gradient = (each.inputs + 1) % 11, {"estimate": "gradient"}
+    apart = patch_all(*each.whole, other, site, channel="all", **gradient)
+    whole = patch_all(*each.whole, other, site, each_position=False, **gradient)
+    close(apart.effects.sum(), whole.effects.sum(), torch.float64)
+    (table,) = apart.number_tables()  # the largest of many
+    assert len(table.columns) == min(32, len(apart.places))
+
+
+def test_a_channel_that_is_not_there_is_refused():
+    each = given(4, "decoder")
+    with pytest.raises(WrongUsage, match="channel=99 is out of range"):
+        patch_all(*each.whole, (each.inputs + 1) % 11, "*.hidden", channel=99)
 
 
 def between(gap, *changes, direction="denoise"):

@@ -80,7 +80,8 @@ def estimate_patches(
     for site, at_site in places.items():
         change = source.values[site].double() - base.values[site].double()
         products = (change * gradients[site]).nan_to_num(0.0).cpu()  # NaN at padded queries
-        values += [products[place.index].flatten(1).sum(1) for place in at_site]
+        rows = len(products)
+        values += [products[place.index].reshape(rows, -1).sum(1) for place in at_site]
     return plain + torch.stack(values)
 
 

@@ -21,7 +21,7 @@ from attnlab.edits.effects.sweep import PatchTarget
 Direction = Literal["denoise", "noise"]
 
 _LISTED = 10  # patches, and refused pairs
-_DRAWN_HEADS = 32  # by position
+_DRAWN = 32  # heads by position, or channels
 _PATCHED = {
     "denoise": "Clean values put into the corrupted run, each alone",
     "noise": "Corrupted values put into the clean run, each alone",
@@ -107,8 +107,8 @@ class Patched:
         return [mean_interval(row) for row in values.tolist()]
 
     def table(self) -> Tensor:
-        """Return the shares as (site, head or position) or (site, head, position); NaN if not
-        patched."""
+        """Return the shares as (site, …), with an axis for heads, positions and channels where they
+        are patched one by one; NaN if not patched."""
         return PatchTarget.table(self.places, self.shares)
 
     @property
@@ -204,18 +204,16 @@ class Patched:
 
     def number_tables(self) -> list[NumberTable]:
         """Return the effects as tables to draw: layer by position, by head, or of paths; of many
-        heads by position those with the largest effects."""
+        heads by position, or channels, those with the largest effects."""
         label = f"Share of the {self.measured}: {_ENDS[self.direction]}"
-        heads = dict.fromkeys(
-            (place.path, place.head)
-            for place, _ in self.largest(len(self.places))
-            if isinstance(place, PatchTarget) and None not in (place.head, place.query)
-        )
+        ranked = [place for place, _ in self.largest(len(self.places))]
+        parts = dict.fromkeys(filter(None, map(_part_drawn, ranked)))
         drawn = list(range(len(self.places)))
-        if len(heads) > _DRAWN_HEADS:
-            label += f". The {_DRAWN_HEADS} of {len(heads)} heads with the largest effects"
-            kept = list(heads)[:_DRAWN_HEADS]
-            drawn = [at for at in drawn if (self.places[at].path, self.places[at].head) in kept]
+        if len(parts) > _DRAWN:
+            words = "heads" if ranked[0].channel is None else "channels"
+            label += f". The {_DRAWN} of {len(parts):,} {words} with the largest effects"
+            kept = list(parts)[:_DRAWN]
+            drawn = [at for at in drawn if _part_drawn(self.places[at]) in kept]
         places = [self.places[at] for at in drawn]
         return place_tables(places, self.effects[drawn], label, self.tokens)
 
@@ -226,6 +224,8 @@ class Patched:
         value = "what one part gives to a later one, by the stream alone"
         if isinstance(place, PatchTarget):
             value = next(words for end, words in _VALUES.items() if place.site.endswith(end))
+            if place.channel is not None:
+                value = f"one channel of {value}"
             value += " at all positions" if place.query is None else " at one position"
         caption = (
             f"A cell is one run of the model, in which the other run's value replaces {value}."
@@ -281,3 +281,11 @@ class Patched:
 
     def __str__(self) -> str:
         return card_text(self._card())
+
+
+def _part_drawn(place: Any) -> tuple[str, int | None, int | None] | None:
+    """Return what is left out of a table where there are many: a head by position, or a channel."""
+    if not isinstance(place, PatchTarget):
+        return None
+    is_part = place.channel is not None or None not in (place.head, place.query)
+    return (place.path, place.head, place.channel) if is_part else None

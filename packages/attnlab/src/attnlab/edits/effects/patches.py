@@ -7,6 +7,7 @@ difference of the runs with the changes by patches, and `Patched.caution` warns.
 
     patch_all(model, clean, corrupted)       # the stream before each block, at each position
     patch_all(model, clean, corrupted, "heads")     # each head, at all positions
+    patch_all(model, clean, corrupted, "*.hidden", channel="0..9")  # ten neurons of each block
     patch_paths(model, clean, corrupted)            # the direct effect of each head on the logits
 
 A path (Wang et al. 2022; Goldowsky-Dill et al. 2023) is one edge: the sender's change reaches the
@@ -30,6 +31,8 @@ from attnlab.edits.effects.metrics import MetricLike, PreparedMetric, prepare_me
 from attnlab.edits.effects.pairs import PairGroup, Pairs, pairs_of
 from attnlab.edits.effects.patched import Direction, Patched, Recovery
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, sweep, writer
+from attnlab.edits.targets import Target as Channels
+from attnlab.edits.targets import normal, numbers
 from attnlab.errors import WrongUsage, present, require_known
 from attnlab.look.inputs import Inputs
 from attnlab.look.position_names import position_names
@@ -81,6 +84,7 @@ def patch_all(
     metric: MetricLike = "logit_difference",
     target: Target = None,
     each_position: bool | None = None,
+    channel: Channels = None,
     direction: Direction = "denoise",
     estimate: Estimate | None = None,
     how: SweepOptions = USUAL,
@@ -104,8 +108,11 @@ def patch_all(
             corrupted input.
         target: the answer to measure: " Mary", an id, a list with one or None for each input, or
             ids (row, length); None for the model's answer to the clean input.
-        each_position: patch position by position; None for all but heads, which are patched whole,
-            as everything is where the texts of different pairs have different numbers of tokens.
+        each_position: patch position by position; None for all but heads and channels, which are
+            patched whole, as everything is where the texts of different pairs have different
+            numbers of tokens.
+        channel: numbers along the last axis, each patched alone, such as the neurons 17, "0..9" or
+            "all" of `layers.2.feed_forward.hidden`; None for all together.
         direction: "denoise" puts clean values into the corrupted run, "noise" corrupted ones into
             the clean run.
         estimate: None patches; "gradient" and "integrated" estimate all patches together from one
@@ -135,7 +142,7 @@ def patch_all(
             f"the texts have {pairs.lengths} tokens, and positions of different texts do not "
             "correspond"
         )
-        if each_position or (each_position is None and what == "stream"):
+        if each_position or (each_position is None and what == "stream" and channel is None):
             raise WrongUsage(f"{note}: patch heads, attentions or mlps, without positions.")
         each_position, note = False, f"{note}: each patch is of all positions"
 
@@ -143,7 +150,8 @@ def patch_all(
         require_known("estimate", estimate, get_args(Estimate))
 
     def estimated(pair: Pair, how: SweepOptions) -> tuple[list[PatchTarget], Tensor]:
-        by_site = {site: _places(site, pair.base.values[site], each_position) for site in sites}
+        values = pair.base.values
+        by_site = {site: _places(site, values[site], each_position, channel) for site in sites}
         runs = (pair.base, pair.source, pair.metric, pair.reference)
         after = estimate_patches(model, *runs, by_site, present(estimate))
         return list(chain.from_iterable(by_site.values())), after
@@ -153,7 +161,7 @@ def patch_all(
         cases, changed = [], []
         for site in sites:
             base, source = pair.base.values[site], pair.source.values[site]
-            for place in _places(site, base, each_position):
+            for place in _places(site, base, each_position, channel):
                 if not torch.equal(base[place.index], source[place.index]):
                     changed.append(len(places))
                     cases.append(Case(site, writer(source, place), place))
@@ -179,22 +187,24 @@ def _sites_of(model: nn.Module, what: str) -> list[str]:
     return sites
 
 
-def _places(site: str, value: Tensor, each_position: bool | None) -> list[PatchTarget]:
-    """List the patches at a site: heads, positions, both, or the whole value."""
+def _places(
+    site: str, value: Tensor, each_position: bool | None, channel: Channels
+) -> list[PatchTarget]:
+    """List the patches at a site: heads, positions, channels, all of these, or the whole value."""
     is_heads = site_suffix(site) == "heads"
     if each_position is None:
-        each_position = not is_heads
+        each_position = not is_heads and channel is None
     places = [PatchTarget(site)]
     if is_heads:
         places = [PatchTarget(part_of(site), head) for head in range(value.shape[1])]
     # the outputs of some modules have no axis of positions
-    if not each_position or value.dim() != 3 + is_heads:
+    if each_position and value.dim() == 3 + is_heads:
+        queries = range(value.shape[-2])
+        places = [replace(place, query=query) for place in places for query in queries]
+    if channel is None:
         return places
-    patches = []
-    for place in places:
-        for query in range(value.shape[-2]):
-            patches.append(replace(place, query=query))
-    return patches
+    chosen = numbers("channel", normal("channel", channel), value.shape[-1], site)
+    return [replace(place, channel=number) for place in places for number in chosen]
 
 
 def patch_pairs(

@@ -213,7 +213,7 @@ def _listed(name: str, places: object) -> list[PatchTarget]:
 
 def _check_place(pair: Pair, place: PatchTarget) -> None:
     """Raise unless this is a whole head or a feed-forward part."""
-    if place.query is not None or place.key is not None:
+    if (place.query, place.key, place.channel) != (None, None, None):
         raise WrongUsage(f"paths begin and end at whole heads and parts; got {place}.")
     value, is_head = pair.base.values.get(place.site), site_suffix(place.site) == "heads"
     if value is None or is_head != (place.head is not None) or place == LOGITS:

@@ -29,7 +29,8 @@ def place_words(place: Any, tokens: Tokens) -> str:
         return str(place)
     query = _token(tokens, stack_at(place.path), place.query)
     if place.key is None:
-        return f"{place}{query}"
+        position = f", position {place.query}"
+        return str(place).replace(position, f"{position}{query}")
     key = _token(tokens, key_stack(place.path), place.key)
     return str(place).replace(f"query {place.query} to", f"query {place.query}{query} to") + key
 
@@ -76,6 +77,8 @@ def _cell(place: Any, tokens: Tokens, by_sender: bool) -> tuple[str, str, str, t
         title = f"Layer {name}" if place.head is None else f"Head {name}.{place.head}"
         row = _name(tokens, stack_at(place.path), place.query)
         return title, row, _name(tokens, key_stack(place.path), place.key), ("query", "key")
+    if place.channel is not None:
+        return _channel_cell(place, tokens, kind, layer)
     if place.query is not None:
         column = _name(tokens, stack_at(place.path), place.query)
         if place.head is None:
@@ -84,6 +87,20 @@ def _cell(place: Any, tokens: Tokens, by_sender: bool) -> tuple[str, str, str, t
     if place.head is not None:
         return "Heads", layer_name(place.path), str(place.head), ("layer", "head")
     return kind, layer, "whole", ("layer", "")
+
+
+def _channel_cell(
+    place: PatchTarget, tokens: Tokens, kind: str, layer: str
+) -> tuple[str, str, str, tuple[str, str]]:
+    """Return what `_cell` does, for a channel: beside its layer or head, or at each position."""
+    column, head = str(place.channel), place.head
+    if place.query is not None:
+        title = place.path if head is None else f"Head {head_name(place.path, head)}"
+        row = _name(tokens, stack_at(place.path), place.query)
+        return title, row, column, ("position", "channel")
+    if head is not None:
+        return "Heads", head_name(place.path, head), column, ("head", "channel")
+    return kind, layer, column, ("layer", "channel")
 
 
 def _table(

@@ -47,15 +47,17 @@ from attnlab.sites import Hook, installed, site_of, site_suffix
 
 @dataclass(frozen=True)
 class PatchTarget:
-    """A part or site of the model by its path, or one head, position or edge of it.
+    """A part or site of the model by its path, or one head, position, edge or channel of it.
 
-    query alone is a position; query and key are an edge.
+    query alone is a position; query and key are an edge; channel is a number along the last axis,
+    such as one neuron.
     """
 
     path: str
     head: int | None = None
     query: int | None = None
     key: int | None = None
+    channel: int | None = None
 
     @property
     def site(self) -> str:
@@ -68,24 +70,28 @@ class PatchTarget:
 
     @property
     def cell(self) -> tuple[int, ...]:
-        """The index in its part's table: (query, key) of an edge, else head and position."""
-        numbers = (self.query, self.key)
+        """The index in its part's table: (query, key) of an edge, else head, position and
+        channel."""
+        numbers: tuple[int | None, ...] = (self.query, self.key)
         if self.key is None:
-            numbers = (self.head, self.query)
+            numbers = (self.head, self.query, self.channel)
         return tuple(number for number in numbers if number is not None) or (0,)
 
     @property
     def is_stream(self) -> bool:
         """Is this a position of the residual stream before a block?"""
-        return self.path.endswith("residual_before") and self.query is not None
+        is_whole = self.query is not None and self.channel is None
+        return self.path.endswith("residual_before") and is_whole
 
     @property
     def index(self) -> tuple[Any, ...]:
-        """The index of a head or a position, of one or of all, in its site's value (row, …)."""
+        """The index of a head, a position or a channel, of one or of all, in its site's value
+        (row, …)."""
         query: Any = slice(None) if self.query is None else self.query
+        channel: Any = slice(None) if self.channel is None else self.channel
         if self.head is not None:
-            return slice(None), self.head, query
-        return (..., query, slice(None))
+            return slice(None), self.head, query, channel
+        return (..., query, channel)
 
     @staticmethod
     def table(places: "Sequence[PatchTarget]", values: Tensor) -> Tensor:
@@ -108,8 +114,8 @@ class PatchTarget:
         if self.key is not None:
             return f"{text}, query {self.query} to key {self.key}"
         if self.query is not None:
-            return f"{text}, position {self.query}"
-        return text
+            text += f", position {self.query}"
+        return text if self.channel is None else f"{text}, channel {self.channel}"
 
 
 # numbers of the widest value: a larger batch takes more memory and, on a processor, no less time
