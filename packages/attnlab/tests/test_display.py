@@ -276,6 +276,25 @@ def test_a_long_sentence_is_folded_at_the_prompt_and_not_cut():
     assert all(line.startswith("      ") for line in text.splitlines()[2:])
 
 
+def test_the_numbers_of_many_heads_fit_the_prompt_and_name_their_unit():
+    ablation = attnlab.ablate(model(), IDS, metric="probability")
+    text = repr(ablation)
+    assert "…" not in text
+    unit = float(re.search(r"columns are heads, numbers in units of ([\de.-]+)", text)[1])
+    rows = [line.split() for line in text.splitlines() if re.match(r"  +[0-3]  ", line)]
+    assert len(rows) == 4
+    shown = torch.tensor([[float(cell) for cell in row[1:]] for row in rows]) * unit
+    assert torch.allclose(shown, ablation.table().float(), atol=0.006 * unit)
+
+
+def test_what_is_no_model_says_where_one_is():
+    for call in (attnlab.record, attnlab.ablate, attnlab.effect):
+        with pytest.raises(attnlab.AttnlabError, match=r"got a Report, whose model is its \.model"):
+            call(report(), "cab")
+        with pytest.raises(attnlab.AttnlabError, match=r"attnlab.load\('runs/x'\) opens a model"):
+            call("runs/x", "cab")
+
+
 def test_a_model_shows_its_sizes_and_not_every_module():
     text = repr(model())
     assert text.splitlines()[0] == "Decoder"

@@ -19,7 +19,12 @@ from attnlab.errors import AttnlabError, CouldNotRun
 _T = TypeVar("_T")
 _LINES, _WIDTH, _LETTERS = 15, 100, 950  # of a repr
 _ROWS, _COLUMNS = 20, 12  # of a table in a notebook
-_CELL, _FOLDED_CELL, _LONGEST_WORD = 60, 240, 48  # letters; a folded cell has several lines
+_SHORT_CELL, _CELL, _FOLDED_CELL, _LONGEST_WORD = (
+    14,
+    60,
+    240,
+    48,
+)  # letters; a folded cell has several lines
 _LISTED = 6  # items of a list that are named one by one
 # And the ends of lines of Unicode.
 _BIDI = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
@@ -134,8 +139,10 @@ def folded(text: str, width: int) -> list[str]:
     return lines or [""]
 
 
-def _longest_word(cell: str) -> int:
-    """Return how narrow a cell may be: no word of usual length is broken."""
+def _narrowest(cell: str) -> int:
+    """Return how narrow a cell may be: short ones are not folded, and usual words not broken."""
+    if len(cell) <= _SHORT_CELL:
+        return len(cell)
     return min(max(map(len, cell.split()), default=0), _LONGEST_WORD)
 
 
@@ -164,7 +171,7 @@ def _table_lines(
 def _widths_that_fit(table: Sequence[Sequence[str]], width: int) -> list[int]:
     """Narrow the widest columns until a table fits, as far as no word is broken."""
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    least = [max(map(_longest_word, column)) for column in zip(*table, strict=True)]
+    least = [max(map(_narrowest, column)) for column in zip(*table, strict=True)]
     while sum(widths) + 2 * len(widths) - 2 > width:
         rooms = [most - low for most, low in zip(widths, least, strict=True)]
         if max(rooms) <= 0:
@@ -286,7 +293,8 @@ def _table_html(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 def _cell(tag: str, text: str, side: str) -> str:
     tag = tag if text else "td"  # a header without words is none to who hears the page
-    return f'<{tag} style="text-align:{side}">{_escaped(text)}</{tag}>'
+    words = _escaped(text).replace("_", "_<wbr>")  # where a long name may be broken
+    return f'<{tag} style="text-align:{side}">{words}</{tag}>'
 
 
 def _side_of(column: Sequence[str]) -> str:

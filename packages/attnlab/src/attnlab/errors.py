@@ -8,6 +8,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import TypeGuard, TypeVar
 
 T = TypeVar("T")
@@ -67,6 +68,18 @@ def type_words(value: object) -> str:
     """
     name = type(value).__name__
     return f"an {name}" if name[0] in "AEIOaeio" else f"a {name}"
+
+
+def model_words(value: object) -> str:
+    """Say what was given in the place of a model, and how to get a model from it.
+
+    >>> model_words("runs/sorting")
+    "a str; attnlab.load('runs/sorting') opens a model"
+    """
+    words = type_words(value)
+    if isinstance(value, str | Path):
+        return f"{words}; attnlab.load({str(value)!r}) opens a model"
+    return f"{words}, whose model is its .model" if hasattr(type(value), "model") else words
 
 
 def is_integer(value: object) -> TypeGuard[int]:

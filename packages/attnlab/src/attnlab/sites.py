@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import WrongUsage, did_you_mean, type_words
+from attnlab.errors import WrongUsage, did_you_mean, model_words, type_words
 from attnlab.shapes import shape_text
 
 SITES: dict[str, str] = {
@@ -296,7 +296,7 @@ def parts_of(model: nn.Module) -> list[tuple[str, SitedModule]]:
     """List the modules of a model that have hook points, with their paths."""
     if not isinstance(model, nn.Module):
         raise WrongUsage(
-            f'expected a model, such as attnlab.load("runs/sorting"); got {type_words(model)}.'
+            f'expected a model, such as attnlab.load("runs/sorting"); got {model_words(model)}.'
         )
     parts, seen, waiting = [], set(), [("", model)]
     while waiting:  # as named_modules, which takes four times as long

@@ -75,6 +75,8 @@ class Trace:
         facts = [("read", " ".join(self.input)), ("heads", len(self.attention))]
         columns = ("step", "choice", "probability", "expected")
         title = "Trace of 1 step" if len(self.steps) == 1 else f"Trace of {len(self.steps)} steps"
+        if not self.steps:
+            return Card("Trace", facts, lines=["it reads the input and chooses no token"])
         return Card(title, facts, columns, rows)
 
     def with_expected(self, expected: Sequence[str] | None) -> "Trace":

@@ -14,7 +14,7 @@ from attnlab.edits.certificate import Certificate
 from attnlab.edits.checks import Checks
 from attnlab.edits.edit import Edit
 from attnlab.edits.editor import Editor
-from attnlab.errors import CouldNotRun, WrongUsage, type_words
+from attnlab.errors import CouldNotRun, WrongUsage, model_words
 from attnlab.look.recording.tokens import Vocabulary, vocabulary_of
 from attnlab.sites import installed
 
@@ -80,7 +80,7 @@ def edit(
 def check_edits(takes: str, model: nn.Module, edits: Sequence[Edit]) -> None:
     """Raise unless there is a model and at least one edit; `takes` says what the call takes."""
     if not isinstance(model, nn.Module):
-        raise WrongUsage(f"{takes}, then edits; got {type_words(model)}.")
+        raise WrongUsage(f"{takes}, then edits; got {model_words(model)}.")
     if not edits or not all(isinstance(edit, Edit) for edit in edits):
         raise WrongUsage(
             f"{takes} and at least one edit, such as ZeroHead(head=1); got {edits!r:.80}."

@@ -30,8 +30,7 @@ def answer_card(kind: str, trace: Trace, text: str = "") -> Card:
         text = (" " * any(len(token) > 1 for token in trace.input)).join(trace.input)
     facts: list[tuple[str, str]] = [("text", text)]
     shares = [step.share for step in trace.steps]
-    if trace.steps:
-        facts.append(("answer", " ".join(trace.choices)))
+    facts.append(("answer", " ".join(trace.choices) or "none: it chooses no token"))
     if trace.steps and None not in shares:
         facts.append(("probability", " ".join(f"{share:.3f}" for share in shares)))
     if trace.steps and trace.steps[0].expected is not None:

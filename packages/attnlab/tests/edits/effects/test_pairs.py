@@ -201,6 +201,15 @@ def test_a_masked_word_is_measured_at_its_mask_and_two_are_refused():
         patch_all(model, "the [MASK] sat on the [MASK]", "the [MASK] sat on a [MASK]")
 
 
+def test_patches_become_a_frame_with_a_column_for_each_part_of_a_place(monkeypatch):
+    foreign, tokenizer = made("gpt2")
+    found = patch_all(attach(foreign, tokenizer=tokenizer), *ALIKE, "mlps")
+    monkeypatch.setattr("attnlab.edits.effects.patched.frame", list)  # in the place of pandas
+    rows = found.frame()
+    assert [row["words"] for row in rows] == [row["words"] for row in found.rows()]
+    assert {"path", "query", "effect", "low", "high"} < rows[0].keys()
+
+
 def test_two_equal_texts_are_refused_in_one_sentence():
     model = attach(*made("gpt2")[:1], tokenizer=made("gpt2")[1])
     with pytest.raises(WrongUsage, match=r"^both texts are the same: a patch has nothing"):
@@ -215,9 +224,6 @@ def test_the_position_that_is_measured_is_said_where_there_is_one():
     foreign, tokenizer = made("gpt2")
     model = attach(foreign, tokenizer=tokenizer)
     found = patch_all(model, *ALIKE, "mlps")
-    pytest.importorskip("pandas")
-    assert list(found.frame()["words"]) == [row["words"] for row in found.rows()]
-    assert {"path", "query", "effect", "low", "high"} < set(found.frame().columns)
     assert found.position == "last position '␣the'"
     assert f"{found.measured}, last position '␣the'" in str(found)
     spread = Metric("logit_difference", "Mary", "John", position=-2)

@@ -32,6 +32,7 @@ from attnlab.parts.masks import as_tensor
 from attnlab.sites import AttentionCall, site_of
 
 _MOST_LISTED = 10
+_WIDEST = 90  # letters of a table's numbers, at the prompt
 What = Literal["heads", "edges", "head edges", "layers", "mlps", "attentions"]
 _SITE = {
     "heads": "heads",
@@ -113,14 +114,19 @@ class Ablation:
             for place, mean in self.largest(len(self.places)):
                 ranked.append([place_words(place, self.tokens), _signed(mean)])
             return Card(f"{text}, largest first", (), ("taken out", "mean change"), ranked)
+        text += " where a head is taken out"
         table = self.table()
-        columns = ["layer"]
-        for head in range(table.shape[1]):
-            columns.append(f"head {head}")
-        rows = []
-        for part, effects in zip(self.parts, table.tolist(), strict=True):
-            rows.append([layer_name(part), *map(_signed, effects)])
-        return Card(f"{text} where a head is taken out", (), columns, rows)
+        columns = [f"head {head}" for head in range(table.shape[1])]
+        rows = [list(map(_signed, effects)) for effects in table.tolist()]
+        if sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) > _WIDEST:
+            unit = 10.0 ** min(
+                0, math.floor(math.log10(float(table.nan_to_num().abs().max()) or 1))
+            )
+            rows = [[_signed_short(effect / unit) for effect in row] for row in table.tolist()]
+            columns = list(map(str, range(table.shape[1])))
+            text += f"; columns are heads{f', numbers in units of {unit:g}' if unit < 1 else ''}"
+        rows = [[layer_name(part), *row] for part, row in zip(self.parts, rows, strict=True)]
+        return Card(text, (), ["layer", *columns], rows)
 
     def __str__(self) -> str:
         card = self._card()
@@ -140,6 +146,10 @@ class Ablation:
 
 def _signed(effect: float) -> str:
     return "" if math.isnan(effect) else f"{effect:+.4g}"
+
+
+def _signed_short(effect: float) -> str:
+    return "" if math.isnan(effect) else f"{effect:+.2f}"
 
 
 def ablate(

@@ -43,6 +43,8 @@ from attnlab.look.target_ids import Target
 from attnlab.parts.attend import weighted_values
 from attnlab.sites import part_of, site_of
 
+_WIDEST = 98  # letters of a table, at the prompt
+
 Control: TypeAlias = Literal[
     "uniform", "shuffled", "mean", "frozen", "first", "value_zeroed", "zeroed"
 ]
@@ -208,12 +210,12 @@ class PatternEffects:
         return [table]
 
     def _card(self) -> Card:
-        rows, matters = [], self.matters
-        for i, place in enumerate(self.heads):
-            cells = [str(place), f"{float(self.largest[i]):.2f}"]
-            for mean, is_sure in zip(self.tested.mean[i].tolist(), matters[i], strict=True):
-                cells.append(f"{mean:+.4g}{'*' * bool(is_sure)}")
-            rows.append(cells)
+        rows = self._cells(4)
+        if (
+            sum(max(map(len, column), default=0) + 2 for column in zip(*rows, strict=True))
+            > _WIDEST
+        ):
+            rows = self._cells(2)
         number = count_words(len(self.before), "input")
         before = f"{self.measured}, {number}: {float(self.before.mean()):.4g}"
         lines = list(filter(None, [self.caution]))
@@ -225,6 +227,16 @@ class PatternEffects:
             lines.append(f"not sharp, but needed: {plain}")
         names = ("head", "largest weight", *self.controls)
         return Card(f"{before}; mean changes, * where significant", (), names, rows, lines)
+
+    def _cells(self, digits: int) -> list[list[str]]:
+        """Return a row for each head: its name, its largest weight, the effect of each control."""
+        rows = []
+        for i, place in enumerate(self.heads):
+            cells = [str(place), f"{float(self.largest[i]):.2f}"]
+            for mean, is_sure in zip(self.tested.mean[i].tolist(), self.matters[i], strict=True):
+                cells.append(f"{mean:+.{digits}g}{'*' * bool(is_sure)}")
+            rows.append(cells)
+        return rows
 
     def __str__(self) -> str:
         return card_text(self._card())

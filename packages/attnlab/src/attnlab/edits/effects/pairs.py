@@ -193,7 +193,7 @@ def answer_position(question: Question) -> int:
             return places[0]
     raise WrongUsage(
         "patching measures one answer to a text: the next token, one masked word, or a class; "
-        "this model gives vectors, a number, or several answers."
+        'this model gives vectors, a number, or several answers. metric="cosine" measures vectors.'
     )
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from attnlab.core import store
 from attnlab.core.row_files import write_rows
 from attnlab.core.store import JsonObject
-from attnlab.display import Card, NumberTable, displayed, frame, short
+from attnlab.display import Card, NumberTable, count_words, displayed, frame, short
 from attnlab.errors import WrongUsage, did_you_mean, require_known
 from attnlab.look.census.bins import SHARE, bins_of, distance_words
 from attnlab.look.census.meter import COUNTED
@@ -300,7 +300,8 @@ class Census:
             else:
                 cells += [_words(row["duplicate"]), _words(row["induction"])]
             rows.append(cells)
-        title = f"{len(self.heads)} heads over {self.counts['texts read']:,} texts"
+        texts = count_words(self.counts["texts read"], "text")
+        title = f"{count_words(len(self.heads), 'head')} over {texts}"
         return Card(title, facts, columns, rows, self._notes())
 
     def _notes(self) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from attnlab.core import store
 from attnlab.core.row_files import write_rows
 from attnlab.core.store import JsonObject
-from attnlab.display import Card, displayed
+from attnlab.display import Card, count_words, displayed
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.corpus.tally import Tally
 
@@ -73,7 +73,8 @@ class CorpusSearch:
     def _card(self) -> Card:
         rows = self.table()
         columns = list(rows[0]) if rows else []
-        title = f"{self.measure} of {len(self.heads)} heads in {self.counts['texts read']:,} texts"
+        texts = count_words(self.counts["texts read"], "text")
+        title = f"{self.measure} of {count_words(len(self.heads), 'head')} in {texts}"
         return Card(title, [("model", self.model)], columns, [list(row.values()) for row in rows])
 
     def table(self) -> list[JsonObject]:

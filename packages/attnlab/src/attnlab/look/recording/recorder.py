@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnlab.core.sizes import count_bytes
 from attnlab.core.store import JsonObject
-from attnlab.errors import CouldNotRun, WrongUsage, present, type_words
+from attnlab.errors import CouldNotRun, WrongUsage, model_words, present, type_words
 from attnlab.look.inputs import Call, is_text
 from attnlab.look.readers import reader_of
 from attnlab.look.recording.budget import Budget, to_bytes
@@ -101,7 +101,7 @@ def record(
     """
     if not isinstance(model, nn.Module):
         raise WrongUsage(
-            f"record takes a torch module; got {type_words(model)}. attnlab.load opens one by its "
+            f"record takes a torch module; got {model_words(model)}. attnlab.load opens one by its "
             "name or folder."
         )
     chosen, passage = named_sites(inputs, model), None
