@@ -218,28 +218,28 @@ def _judge_checks(
     an answer that computes nothing could pass, counts only where one of results before passes.
     """
     results: list[CheckResult] = []
-    computes = False
+    computes = False  # whether a check of results has passed
     groups = zip(questions.checks, questions.cases, questions.numbers, strict=True)
     for check, cases, numbers in groups:
         wrong = next((number for number in numbers if failures[number] is not None), None)
         is_lenient = bool(results) and not results[0].passed
         if is_lenient and _is_related(check, cases, answers, numbers):
             wrong = None
-        result = CheckResult(check)
+        is_side = check.side or all(case.answer == "inputs" or case.raises for case in cases)
         if wrong is not None:
-            value, printed = read_answer(answers[wrong].value), answers[wrong].printed
-            result = CheckResult(check, failures[wrong], questions.flat[wrong], value, printed)
-        elif not _is_side(check, cases):
-            computes = computes or any(case.answer in ("result", "value") for case in cases)
-        elif not computes:
-            result = CheckResult(check, _open_failure(PENDING), cases[0])
-        results.append(result)
+            case, answer = questions.flat[wrong], answers[wrong]
+            value = read_answer(answer.value)
+            results.append(CheckResult(check, failures[wrong], case, value, answer.printed))
+        elif is_side and not computes:
+            results.append(CheckResult(check, _open_failure(PENDING), cases[0]))
+        else:
+            results.append(CheckResult(check))
+            computes = computes or _has_results(cases)
     return results
 
 
-def _is_side(check: Check, cases: Sequence[Case]) -> bool:
-    """Could an answer that computes nothing pass a check?"""
-    return check.side or all(case.answer == "inputs" or case.raises for case in cases)
+def _has_results(cases: Sequence[Case]) -> bool:
+    return any(case.answer in ("result", "value") for case in cases)
 
 
 def _is_related(

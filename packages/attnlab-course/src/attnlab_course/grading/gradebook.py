@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from attnlab_course.catalog import holds_back
+from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.course_file import Course, read_number
 from attnlab_course.grading.file_names import inert
@@ -49,19 +50,13 @@ def make_gradebook(
         WrongUsage: a sheet says something that makes no sense.
     """
     results = {(answer.student, answer.exercise): answer for answer in graded}
-    answered = {name for submission in submissions for name in submission.answers}
-    exercises = course.counting or tuple(filter(answered.__contains__, course.exercises))
+    exercises = _counting(course, submissions)
     key = ("student", "exercise", "answer")
     reviews = Sheet.read(folder / "reviews.csv", key, "decision")
     texts = Sheet.read(folder / "texts.csv", (*key, "criterion"), "points")
     listing = match_students(submissions, course.students)
     likely = {name: likely_name(name, course.students) for name in listing.unlisted}
     labels = Counter(submission.label for submission in submissions if submission.label)
-    twice = {
-        label: [f"another submission has the label {label}, too"]
-        for label, count in labels.items()
-        if count > 1
-    }
     absent = listing.absent if with_absent else ()
     rows = []
     for submission in [*submissions, *map(Submission, absent)]:
@@ -70,17 +65,28 @@ def make_gradebook(
             result = results.get((student, name))
             grades.append(_grade(course, submission, name, result, (reviews, texts)))
         meant = [name for name, near in likely.items() if near == student]
-        private = listing.notes(student)
-        private += map("the submission {}, which is not on the list, may be theirs".format, meant)
-        private += twice.get(submission.label, ())
+        notes = (*listing.notes(student), *_name_notes(submission.label, labels, meant))
         unread = (*submission.passed_over, *meant)
-        row = Row(submission, tuple(grades), listing.facts(student), tuple(private), unread)
+        row = Row(submission, tuple(grades), listing.facts(student), notes, unread)
         rows.append(_with_points(course, row))
     rows.sort(key=lambda row: row.student)
     reviews.write()
     texts.write()
     more = (listing.unlisted, absent, tuple(passed_over))
     return Gradebook(course, exercises, tuple(rows), *more)
+
+
+def _counting(course: Course, submissions: Iterable[Submission]) -> tuple[str, ...]:
+    """Return the exercises that count: those of the course.toml, or all that are handed in."""
+    answered = {name for submission in submissions for name in submission.answers}
+    return course.counting or tuple(filter(answered.__contains__, course.exercises))
+
+
+def _name_notes(label: str, labels: Counter[str], meant: Iterable[str]) -> Iterator[str]:
+    """Yield what the instructor should know of a student's name, label and namesakes."""
+    yield from map("the submission {}, which is not on the list, may be theirs".format, meant)
+    if labels[label] > 1:
+        yield f"another submission has the label {label}, too"
 
 
 def _grade(
@@ -186,12 +192,15 @@ def _private(course: Course, submission: Submission, grade: Grade) -> Iterator[s
         yield f"{grade.exercise} could not be judged: {answer.unjudged}"
     elif answer.broken:
         yield f"{grade.exercise}: {answer.broken}"
-    if answer.answer_digest not in submission.claims.get(grade.exercise, ()):
-        return
-    exercise = course.exercises[grade.exercise]
+    if answer.answer_digest in submission.claims.get(grade.exercise, ()):
+        yield from _denied_claim(course.exercises[grade.exercise], answer)
+
+
+def _denied_claim(exercise: CourseExercise, answer: GradedAnswer) -> Iterator[str]:
+    """Yield the first check that a student could see, and that fails against the student's log."""
     is_whole = not holds_back(exercise)
     visible = {check.name for check in exercise.parts.checks if is_whole or not check.graded}
-    for name, failure in answer.checks.items():
-        if name in visible and failure is not None:
-            yield f"{grade.exercise} passed by the student's log, and fails here: {name}"
-            return
+    failed = [name for name in answer.checks if answer.checks[name] is not None and name in visible]
+    yield from map(
+        f"{exercise.name} passed by the student's log, and fails here: {{}}".format, failed[:1]
+    )

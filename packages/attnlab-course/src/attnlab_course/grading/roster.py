@@ -2,6 +2,7 @@
 
 import datetime
 import difflib
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,19 +46,22 @@ def read_students(path: Path) -> dict[str, Mapping[str, str]]:
             f"found: {', '.join(rows[0])}."
         )
     students: dict[str, Mapping[str, str]] = {}
-    for row in rows:
-        student, submitted = row["student"], row.get("submitted", "")
-        if not student:
-            continue
+    for row in filter(itemgetter("student"), rows):
+        student = row["student"]
         if student in students:
             raise WrongUsage(f"{path}: {student!r} is there twice; keep one of the rows.")
-        if submitted and read_time(submitted) is None:
-            raise WrongUsage(
-                f"{path}: in the row of {student!r}, submitted must be a time, as in "
-                f"2026-12-01T18:00:00+01:00; got {submitted!r}."
-            )
+        _check_time(path, row)
         students[student] = row
     return students
+
+
+def _check_time(path: Path, row: Mapping[str, str]) -> None:
+    submitted = row.get("submitted", "")
+    if submitted and read_time(submitted) is None:
+        raise WrongUsage(
+            f"{path}: in the row of {row['student']!r}, submitted must be a time, as in "
+            f"2026-12-01T18:00:00+01:00; got {submitted!r}."
+        )
 
 
 def read_time(text: str) -> datetime.datetime | None:
@@ -147,14 +151,13 @@ def _names_on_list(
     for submission in submissions:
         if _plain(submission.student) in exact:
             matches[submission.student] = exact[_plain(submission.student)]
-    for part in ("student", "label"):
-        for read in _READINGS:
-            claims: dict[str, list[str]] = {}
-            for submission in submissions:
-                fitting = names.get(read(getattr(submission, part)), set()) - {*matches.values()}
-                if submission.student not in matches and len(fitting) == 1:
-                    claims.setdefault(fitting.pop(), []).append(submission.student)
-            matches |= {claimed[0]: who for who, claimed in claims.items() if len(claimed) == 1}
+    for part, read in itertools.product(("student", "label"), _READINGS):
+        claims: dict[str, list[str]] = {}
+        for submission in submissions:
+            fitting = names.get(read(getattr(submission, part)), set()) - {*matches.values()}
+            if submission.student not in matches and len(fitting) == 1:
+                claims.setdefault(fitting.pop(), []).append(submission.student)
+        matches |= {claimed[0]: who for who, claimed in claims.items() if len(claimed) == 1}
     return matches
 
 
