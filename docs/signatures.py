@@ -204,7 +204,7 @@ def _linkable() -> dict[str, str]:
     classes = Counter(kind.__name__ for kind in entries())
     found = {name: f"attnlab.{name}" for name in attnlab.__all__ if name not in ("edits", "plot")}
     found |= {kind.__name__: name for kind, name in entries().items() if classes[kind.__name__] < 2}
-    return {name: full for name, full in found.items() if full in _names()}
+    return found
 
 
 @cache
@@ -219,10 +219,12 @@ def link_names(
     own = {name.rpartition(".")[2], *types_in(thing)} if callable(thing) else set()
 
     def linked(mark: re.Match[str]) -> str:
-        full = _linkable().get(mark[1])
-        return f":py:obj:`~{full}`" if full and mark[1] not in own else mark[0]
+        first, _, member = mark[1].removeprefix("attnlab.").partition(".")
+        full = f"{_linkable().get(first)}.{member}".rstrip(".")
+        is_own = mark[1] in own
+        return f":py:obj:`{mark[1]} <{full}>`" if full in _names() and not is_own else mark[0]
 
-    lines[:] = [re.sub(r"(?<![`:\w])`(\w+)`(?![`_\w])", linked, line) for line in lines]
+    lines[:] = [re.sub(r"(?<![`:\w])`([\w.]+)`(?![`_\w])", linked, line) for line in lines]
 
 
 def gather_fields(

@@ -142,6 +142,15 @@ def test_the_classes_of_parameters_and_of_the_result_are_linked():
     assert "the effect (:py:obj:`~attnlab.edits.effects.Ablation`)." in said
 
 
+def test_names_in_a_docstring_are_links_but_for_parameters_and_other_words():
+    lines = ["See `record`, `attnlab.load`, `Certificate.holds`, `metric` and `edits`."]
+    signatures.link_names(None, "function", "attnlab.ablate", attnlab.ablate, None, lines)
+    assert lines == [
+        "See :py:obj:`record <attnlab.record>`, :py:obj:`attnlab.load <attnlab.load>`, "
+        ":py:obj:`Certificate.holds <attnlab.edits.Certificate.holds>`, `metric` and `edits`."
+    ]
+
+
 def test_what_is_returned_is_no_type_even_with_a_colon():
     lines = ["Do.", "", "Returns:", "    the effect: printed,", "    a table.", "", "Raises:"]
     signatures.keep_returns(None, "function", "attnlab.ablate", attnlab.ablate, None, lines)
