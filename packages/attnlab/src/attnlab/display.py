@@ -343,9 +343,11 @@ def _escaped(text: str) -> str:
 
 @displayed
 class NumberTable(NamedTuple):
-    """A table of numbers that a result can draw: `values[row][column]`, NaN where there is none.
+    """A table of numbers that a result can draw.
 
-    label: what the numbers are, with their unit.
+    title: of the table · label: what the numbers are, with their unit · rows, columns: their names
+    · row_title, column_title: what these are, such as layer and head · values:
+    `values[row][column]`, NaN where there is none.
     """
 
     title: str

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 class Interval(NamedTuple):
-    """An estimate, and the ends of its 95 % interval."""
+    """An estimate, and the ends of its 95 % interval.
+
+    value: the estimate · low, high: the ends.
+    """
 
     value: float
     low: float

@@ -39,11 +39,11 @@ class Step:
 @displayed
 @dataclass(frozen=True)
 class HeadTrace:
-    """The attention of one head: `rows[i]` are the weights of query i over keys 0 … i; each sums to
-    1.
+    """The attention of one head in a trace.
 
-    For cross-attention `key_tokens` are the names of the keys, and every row is over all of them;
-    None for self-attention, whose keys are the trace's own tokens.
+    site: such as `layers.0.attention.weights` · head: its number · rows: of each query its weights
+    over keys 0 … its own; they sum to 1 · key_tokens: for cross-attention the names of the keys,
+    and rows are over all of them; None for self-attention, whose keys are the trace's own tokens.
     """
 
     site: str
@@ -55,7 +55,11 @@ class HeadTrace:
 @displayed
 @dataclass(frozen=True)
 class Trace:
-    """One generation, step by step; `note` is a remark on the names of its tokens."""
+    """One generation, step by step.
+
+    input: the names of the prompt's tokens · tokens: those of all tokens · steps: what was chosen,
+    and how sure · attention: the weights of each head · note: a remark on the names.
+    """
 
     input: Sequence[str]
     tokens: Sequence[str]

@@ -35,8 +35,11 @@ _SLACK = 1.01  # the bound on rounding is of first order; the second is far belo
 @displayed
 @dataclass(frozen=True)
 class Counterexample:
-    """The first input that fails: the place (1 is the first letter), the expected and the actual
-    output."""
+    """The first input that fails, and where.
+
+    input: as a person writes it · place: the position in it, from 1 · token: what stands there ·
+    expected, got: the output's components.
+    """
 
     input: str
     place: int

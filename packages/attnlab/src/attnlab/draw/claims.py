@@ -8,11 +8,12 @@ from attnlab.display import plural
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim; `measured` and `bound` are texts for people.
+    """One claim of a run, with what was measured.
 
-    `passed` is None where the measurement decides neither for the claim nor against it. A
-    self-check tests attnlab itself, such as whether later tokens leak in: those that hold are
-    shown as one line.
+    name: of the claim · statement: a sentence that could be false · measured, bound: texts for
+    people · passed: None where the measurement decides neither for the claim nor against it ·
+    is_self_check: it tests attnlab itself, such as whether later tokens leak in; those that hold
+    are shown as one line.
     """
 
     name: str

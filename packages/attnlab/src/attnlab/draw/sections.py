@@ -416,7 +416,11 @@ class Traces(Figured):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportContent:
-    """The content of a report; `claims` are None if it makes none."""
+    """The content of a report.
+
+    title, subtitle: of the page · facts: pairs of a name and a value · sections: in their order ·
+    claims: None if it makes none.
+    """
 
     title: str
     subtitle: str

@@ -23,7 +23,10 @@ _MOST_LINES = 8
 
 
 class SVD(NamedTuple):
-    """left (…, rows, rank), values (…, rank), largest first, right (…, columns, rank)."""
+    """The singular values and vectors of a matrix.
+
+    left (…, rows, rank) · values (…, rank): largest first · right (…, columns, rank).
+    """
 
     left: Tensor
     values: Tensor

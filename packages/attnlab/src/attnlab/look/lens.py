@@ -34,10 +34,11 @@ from attnlab.look.target_ids import Target, answer_name, answer_words, target_id
 @displayed
 @dataclass(frozen=True)
 class Lens:
-    """The prediction at each stage: sites of the stream, in order · logits (site, row, vocabulary).
+    """The prediction at each stage of the stream.
 
-    vocabulary: names of the ids, for printing; an id without a name is shown by its number · where:
-    the position in words, ", last position".
+    sites: the stages, in order · logits (site, row, vocabulary) · vocabulary: names of the ids, for
+    printing; an id without a name is shown by its number · where: the position in words, ", last
+    position".
     """
 
     sites: list[str]
@@ -71,9 +72,10 @@ class Lens:
 @displayed
 @dataclass(frozen=True)
 class HeadLens:
-    """The prediction of each head by itself: its share of all logits, (head, row, vocabulary).
+    """The prediction of each head by itself.
 
-    vocabulary: see `Lens`.
+    heads: which · logits (head, row, vocabulary): the head's share of all logits · vocabulary:
+    names of the ids, see `Lens`.
     """
 
     heads: list[Writer]
@@ -91,9 +93,10 @@ class HeadLens:
 @displayed
 @dataclass(frozen=True)
 class Attribution:
-    """A logit, decomposed: shares (writer, row) sum to logits (row,).
+    """A logit as the sum of what each part adds to it.
 
-    measured: whose logit it is, and where.
+    writers: the parts · shares (writer, row): they sum to the logits · logits (row,) · measured:
+    whose logit it is, and where.
     """
 
     writers: list[Writer]

@@ -39,7 +39,10 @@ from attnlab.models.single_head import SingleHead
 
 @displayed
 class Passage(NamedTuple):
-    """The inputs of one pass, and the names of the tokens that each stack reads in it."""
+    """The inputs of one pass, and the names of the tokens that each stack reads in it.
+
+    arguments, options: of the model's forward · words: by stack, such as "" or "encoder".
+    """
 
     arguments: tuple[Tensor, ...]
     options: Mapping[str, object]
@@ -47,7 +50,7 @@ class Passage(NamedTuple):
 
 
 class Question(Protocol):
-    """One input for one model; see the docstring of this file."""
+    """One input for one model, which can be traced, recorded and edited."""
 
     @property
     def model(self) -> nn.Module:

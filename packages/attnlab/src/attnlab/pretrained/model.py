@@ -400,7 +400,7 @@ def _attention_point(attention: AttentionStructure) -> AttentionPoint:
 
 @dataclass(frozen=True)
 class Family:
-    """Paths of modules within a block; None leaves it to tracing.
+    """What a family of models has in a block: paths of modules; None leaves one to tracing.
 
     Args:
         model_type: as in `config.json`.

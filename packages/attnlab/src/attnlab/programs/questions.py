@@ -45,8 +45,11 @@ class Part:
 @displayed
 @dataclass(frozen=True)
 class WrongAnswer:
-    """The first input that fails, a shortest one: position 0 is the first token (or the first of
-    the answer to a prompt)."""
+    """The first input that fails, a shortest one.
+
+    tokens: the input · position: from 0, the first token (or the first of the answer to a prompt) ·
+    expected, got: what the program says there, and the model.
+    """
 
     tokens: tuple[Value, ...]
     position: int

@@ -42,7 +42,11 @@ Sides: TypeAlias = tuple[list[float], list[float]]
 
 @dataclass(frozen=True)
 class Scored:
-    """A method's scores for one circuit's heads, and the truth."""
+    """A method's scores for one circuit's heads, and the truth.
+
+    circuit, ladder: names · heads: their names · values: the method's score of each head · used: is
+    the head needed by any answer? · kinds: its purpose · seconds: what the method took.
+    """
 
     circuit: str
     ladder: str
@@ -71,11 +75,11 @@ class Scored:
 class Row:
     """How well a method does over many circuits.
 
-    auroc, precision: of the circuits that have used and unused heads in one attention, which are
-    `circuits` of `all` · decoys: the AUROC against sharp, random and suppressor heads alone, and of
-    twins and backups alone against all unused heads; absent where there are none · unused_at_zero,
-    used_at_zero: the share of these heads whose score is practically zero · seconds: for all
-    circuits.
+    method, ladder: names · auroc, precision: of the circuits that have used and unused heads in one
+    attention, which are `circuits` of `all` · decoys: the AUROC against sharp, random and
+    suppressor heads alone, and of twins and backups alone against all unused heads; absent where
+    there are none · unused_at_zero, used_at_zero: the share of these heads whose score is
+    practically zero · seconds: for all circuits.
     """
 
     method: str

@@ -22,7 +22,11 @@ SCRIPTS = ("read.py", "relabel.py")
 
 @dataclass(frozen=True)
 class Suite:
-    """Circuits with their labels, and the reasons why others are left out under a dial."""
+    """Circuits with their labels, and the reasons why others are left out under a dial.
+
+    circuits: pairs of a circuit and its labels · refused: a sentence for each circuit that the dial
+    breaks.
+    """
 
     circuits: tuple[Proved, ...]
     refused: tuple[str, ...]

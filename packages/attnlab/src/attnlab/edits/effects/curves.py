@@ -34,8 +34,11 @@ _POINTS = 32  # of a curve, at most
 @displayed
 @dataclass(frozen=True)
 class Curves:
-    """How far the places of an order go together: places · numbers: how many of them are patched at
-    each point · insertion, deletion: the points as patches, whose `effects` are the curve."""
+    """How far the places of an order go together.
+
+    places: in their order · numbers: how many of them are patched at each point · insertion,
+    deletion: the points as patches, whose `effects` are the curve.
+    """
 
     places: tuple[PatchTarget, ...]
     numbers: tuple[int, ...]

@@ -48,7 +48,10 @@ R = TypeVar("R")
 @displayed
 @dataclass(frozen=True)
 class Both(Generic[T]):
-    """A value without the edits and with them."""
+    """A value without the edits and with them.
+
+    before: without · after: with them.
+    """
 
     before: T
     after: T

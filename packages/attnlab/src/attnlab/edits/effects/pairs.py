@@ -37,7 +37,10 @@ _ANSWER_METRICS = ("logit", "probability", "loss", "accuracy", "logit_difference
 
 
 class Refusal(NamedTuple):
-    """A pair that was not patched: its number, from 0, and why."""
+    """A pair that was not patched.
+
+    row: its number, from 0 · why: a sentence.
+    """
 
     row: int
     why: str

@@ -33,7 +33,10 @@ LOGITS = PatchTarget("logits")
 
 @dataclass(frozen=True)
 class Path:
-    """One edge, from a head or feed-forward part to a head, a feed-forward part or the logits."""
+    """One edge, from a head or feed-forward part to a head, a feed-forward part or the logits.
+
+    sender: whose output changes · receiver: what alone reads the change.
+    """
 
     sender: PatchTarget
     receiver: PatchTarget

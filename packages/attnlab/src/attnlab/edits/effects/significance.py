@@ -28,7 +28,11 @@ _AT_ONCE = 2**22  # numbers in a product
 
 @displayed
 class Assessed(NamedTuple):
-    """The tests of many effects, one entry each: mean, interval, p, and corrected p."""
+    """The tests of many effects, one entry each.
+
+    mean: of the effect · low, high: the ends of its interval · p: by random signs · p_corrected:
+    for the number of tests.
+    """
 
     mean: Tensor
     low: Tensor

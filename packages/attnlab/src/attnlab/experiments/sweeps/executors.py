@@ -276,7 +276,11 @@ class _Slurm(Engine):
 
 @dataclass(frozen=True)
 class Where:
-    """Where units are computed: an engine, the workers of `local`, the address for `ray`."""
+    """Where units are computed.
+
+    kind: an engine, such as "local", "ray" or "slurm"; None for this process · num_workers: of
+    "local" · address: of a Ray cluster, or a partition of SLURM.
+    """
 
     kind: str | None = None
     num_workers: int | None = None

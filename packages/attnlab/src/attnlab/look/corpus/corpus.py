@@ -80,8 +80,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a search: texts and tokens read, rows left out, seconds and tokens a second
-    of this call."""
+    """The progress of a pass over a corpus.
+
+    texts, tokens: read so far · left_out: rows without a text · seconds: of this call · rate:
+    tokens a second of this call.
+    """
 
     texts: int
     tokens: int

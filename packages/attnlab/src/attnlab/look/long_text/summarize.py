@@ -50,8 +50,11 @@ _MEASURES = Summary._fields[:8]  # entropy to previous
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run: attentions done of all, the last one, seconds so far and estimated
-    ones left."""
+    """The progress of a run.
+
+    done: attentions that are summarized · total: of all · part: the last one · seconds: so far ·
+    left: seconds that the rest will take.
+    """
 
     done: int
     total: int

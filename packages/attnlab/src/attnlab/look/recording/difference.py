@@ -16,8 +16,11 @@ _SHOWN = 3  # sites of each side that have none in common
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference of two values: the largest and the mean absolute one, and the place of the
-    largest."""
+    """The difference of two values.
+
+    largest: the largest absolute one · mean: the mean absolute one · where: the index of the
+    largest.
+    """
 
     largest: float
     mean: float
@@ -27,7 +30,11 @@ class Difference:
 @displayed
 @dataclass(frozen=True)
 class Comparison:
-    """Differences by site, and the sites that only one of the two recordings has."""
+    """Differences by site of two recordings.
+
+    sites: the difference at each site that both have · only_here, only_there: the sites of one of
+    them.
+    """
 
     sites: dict[str, Difference]
     only_here: tuple[str, ...]

@@ -42,8 +42,8 @@ _WITNESSES = ("weights", "value", "heads")
 
 @displayed
 class Recording(Mapping[str, Any]):
-    """Site names and their values; after several forward passes the value is the last one, `all`
-    returns every one.
+    """The values of sites, `recording[site]`; after several forward passes it is the last value,
+    `all` returns every one.
 
     Weights and scores are computed whenever they are read; `tile` computes a part of them.
     """

@@ -15,7 +15,10 @@ Vocabulary: TypeAlias = Sequence[str] | Mapping[int, str] | Callable[[int], str]
 
 @displayed
 class Sides(NamedTuple):
-    """The names of the queries and of the keys."""
+    """The names of the queries and of the keys.
+
+    query: of the rows · key: of the columns.
+    """
 
     query: list[str]
     key: list[str]
