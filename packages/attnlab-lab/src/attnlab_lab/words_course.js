@@ -18,7 +18,7 @@ export const COURSE_WORDS = {
   answer: {
     label: "Your answer",
     hint: "Tab indents; Escape, then Tab leaves the field. Ctrl and Enter checks.",
-    plain: "The editor with colors could not be loaded; this field does the same without.",
+    plain: "The editor could not be loaded: this field has no colors, and Tab leaves it. Ctrl and Enter checks.",
   },
   file: (file) => `Saved with each check in ${file}, which attnlab course check reads too.`,
   check: "Check",

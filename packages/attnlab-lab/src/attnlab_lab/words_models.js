@@ -20,6 +20,7 @@ export const MODEL_WORDS = {
   kinds: { recent: "opened before", run: "a run of yours", folder: "on the disk", hub: "in the hub's cache" },
   none: "None yet. Type the folder of one, or fetch one first, such as: hf download prajjwal1/bert-tiny.",
   opening: (name) => `Opening ${name} … It takes some seconds; a GGUF file, the first time, a minute.`,
+  notOpened: (sentence) => `${sentence} No model is open: type another, or choose one that is here.`,
   opened: (name) => `${name} is open. Click a square of a head to cut that edge; h knocks the head out.`,
   facts: ({ family, layers, notes }, parameters) => [
     ["Family", family], ["Attention layers", layers.length], ["Heads", layers.reduce((sum, [, size]) => sum + size, 0)],

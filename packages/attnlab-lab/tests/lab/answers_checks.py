@@ -17,14 +17,16 @@ from .aside import aside, ended
 PATIENCE = 60.0
 
 SCRIPT = """
-import json, os, sys, time
-totals = {}
+import json, os, signal, sys, time
+totals, stops = {}, []
+signal.signal(signal.SIGINT, lambda *_: stops.append(1))
 for line in sys.stdin:
     asked = json.loads(line)
     if asked["what"] == "die": os.kill(os.getpid(), asked["number"])
     if asked["what"] == "slow": time.sleep(asked["seconds"])
     if asked["what"] == "half": os.write(1, b"200 [1, "); os._exit(0)
     if asked["what"] == "hang": time.sleep(600)
+    while asked["what"] == "endless" and not stops: time.sleep(0.01)
     if asked["what"] == "add":
         totals[asked["owner"]] = asked["total"] = totals.get(asked["owner"], 0) + asked["number"]
     print("200", json.dumps([asked, os.getpid()]), flush=True)
@@ -62,6 +64,21 @@ async def put(answers: Any, what: str, **facts: Any) -> tuple[dict[str, Any], in
     assert answer.status_code == 200
     found, process = json.loads(answer.body)
     return found, process
+
+
+async def check_stop(answers: Any) -> None:
+    """A page that stops ends the answer to its question, or drops a question that waits."""
+    await put(answers, "ready")
+    endless = asyncio.create_task(put(answers, "endless", page="one"))
+    waiting = asyncio.create_task(put(answers, "a", page="other"))
+    await asyncio.sleep(0.1)
+    answers.stop("other")
+    await asyncio.sleep(0.1)
+    assert not endless.done()
+    answers.stop("one")
+    assert (await endless)[0]["what"] == "endless"
+    with pytest.raises(module.Superseded):
+        await waiting
 
 
 async def check_latest_wins(answers: Any) -> None:

@@ -322,7 +322,6 @@ def check_paths(page: Page, stride: int = 13) -> None:
         decoded = unquote(name)
         for path, body in (
             ("/api/ask", {"run": decoded, "input": "cab"}),
-            ("/api/jobs", {"experiment": "sorting", "name": decoded}),
             ("/api/jobs", {"experiment": decoded}),
             ("/api/models/open", {"model": decoded[:1_000]}),
         ):

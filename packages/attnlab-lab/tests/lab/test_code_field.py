@@ -279,22 +279,19 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", sampled(FAILURES, 1))
-def test_where_it_cannot_be_loaded_the_plain_field_does_the_same(
+def test_where_it_cannot_be_loaded_a_plain_field_checks_all_the_same(
     window: Any, lab: Lab, failure: str
 ) -> None:
     page = window.new_page()
     page.route("**/codemirror.js", FAILURES[failure])
     opened_room(window, lab, "course", PART, page, exercise="attention")
-    page.get_by_text("this field does the same without").wait_for()
+    page.get_by_text("The editor could not be loaded").wait_for()
     field = page.get_by_label("Your answer")
     assert field.evaluate("node => node.localName") == "textarea"
     field.fill("def attention(:")
-    field.press("Enter")
-    field.press("Tab")
-    code = "def attention(:\n" + " " * 8
-    assert sent(page) == field.input_value() == code
+    assert sent(page) == "def attention(:"
     assert "SyntaxError" in page.locator(".feedback").inner_text()
-    field.press("Escape")
+    field.focus()
     field.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Check"
     page.close()

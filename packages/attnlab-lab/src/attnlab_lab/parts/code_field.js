@@ -15,11 +15,14 @@ export function makeCodeField(words, { changed, check }) {
   const look = { rows: 22, ...AS_TYPED, autocapitalize: "off", "aria-describedby": "answer-hint" };
   const plain = make("textarea", { id: "answer-code", ...look });
   plain.addEventListener("input", changed);
-  plain.addEventListener("keydown", listenToCodeKeys(plain, check));
+  plain.addEventListener("keydown", (event) => {
+    event.stopPropagation(); // no key of the room
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) check();
+  });
   const label = make("label", { for: plain.id }, words.label);
   const hint = make("p", { class: "note", id: "answer-hint" }, words.hint);
   const field = { root: make("div", { class: "setting code-field" }, label, plain, hint), code: plain, mark() {} };
-  import("./codemirror.js").then(take).catch(() => hint.append(" ", words.plain));
+  import("./codemirror.js").then(take).catch(() => (hint.textContent = words.plain));
   return {
     root: field.root,
     get code() {
@@ -158,28 +161,3 @@ const EDITOR_LOOK = {
   "&.cm-focused .cm-nonmatchingBracket": { backgroundColor: "var(--failed-wash)", boxShadow: "0 0 0 1px var(--failed)" },
   ".cm-specialChar": { color: "var(--failed)" },
 };
-
-// Keys of the plain field: Tab indents, until Escape gives it back to the page.
-function listenToCodeKeys(field, check) {
-  let isTabOurs = true;
-  field.addEventListener("focus", () => (isTabOurs = true));
-  return (event) => {
-    event.stopPropagation(); // no key of the room
-    if (event.key === "Escape") isTabOurs = false;
-    else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) check();
-    else if (event.key === "Enter") insert(event, `\n${indentAt(field)}`);
-    else if (event.key === "Tab" && !event.shiftKey && isTabOurs) insert(event, CODE_INDENT);
-  };
-
-  function insert(event, text) {
-    event.preventDefault();
-    field.setRangeText(text, field.selectionStart, field.selectionEnd, "end");
-    field.dispatchEvent(new Event("input"));
-  }
-}
-
-// The indentation of the line of the cursor, one step more after a colon.
-function indentAt({ value, selectionStart }) {
-  const line = value.slice(value.lastIndexOf("\n", selectionStart - 1) + 1, selectionStart);
-  return /^ */.exec(line)[0] + (line.trimEnd().endsWith(":") ? CODE_INDENT : "");
-}

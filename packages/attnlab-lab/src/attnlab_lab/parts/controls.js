@@ -47,7 +47,7 @@ export function makeNotice() {
   return {
     root,
     tell(words) {
-      root.textContent = words;
+      root.textContent = words && `${words[0].toUpperCase()}${words.slice(1)}`;
       root.hidden = words === "";
     },
   };

@@ -89,7 +89,7 @@ export function makeModels({ lab: own }, page) {
     makeKeys(MODEL_WORDS.keys));
 
   function hear(refusal) {
-    notice.tell(refusal);
+    notice.tell(refusal && !lab.model ? MODEL_WORDS.notOpened(refusal) : refusal);
     show();
     page.keepLater();
   }

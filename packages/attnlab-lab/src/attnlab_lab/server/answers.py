@@ -125,6 +125,6 @@ class Answers:
                 if not self._is_closed:
                     await self.begin()
         if not line.endswith(b"\n"):
-            raise Crashed("the process that holds the models ended; ask again.")
+            raise Crashed("this took too long, or the process that answers ended; ask again.")
         status, _, body = line.partition(b" ")
         return Response(body, int(status), media_type="application/json")

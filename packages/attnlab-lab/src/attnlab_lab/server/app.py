@@ -45,7 +45,6 @@ class JobRequest(Form):
     seed: int = Field(0, ge=0, lt=2**63)
     seeds: int = Field(1, ge=1, le=10_000)
     sweep: bool = False
-    name: str | None = Field(None, exclude=True)
 
 
 class DomainRequest(Form):
@@ -155,9 +154,8 @@ def _add_jobs(app: FastAPI, lab: Lab) -> None:
         checked = await lab.answers.ask("check", asked.model_dump())
         if checked.status_code != 200:
             return checked
-        settings = json.loads(bytes(checked.body))["settings"]
-        request = Request(asked.experiment, settings, asked.seed, asked.seeds, asked.sweep)
-        return jobs.describe(jobs.start(request, asked.name))
+        request = Request(**asked.model_dump() | json.loads(bytes(checked.body)))
+        return jobs.describe(jobs.start(request))
 
     @app.get("/api/jobs")
     def all_jobs() -> list[JobFacts]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attnlab.core.store import make_folder, read_json, refusing_damage, write_json, writer_of
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import is_finished
 from attnlab_lab.server.events import Event, EventLog, last_event
 
@@ -89,21 +89,13 @@ class Jobs:
         if len(self._live) >= MOST_RUNNING + MOST_WAITING:
             raise Busy(f"{MOST_WAITING} jobs wait already: start this one when some have ended.")
 
-    def start(self, request: Request, name: str | None) -> str:
+    def start(self, request: Request) -> str:
         """Start a job whose settings are checked; return its name when it is on the disk."""
         self.take_place()
-        if name is not None and not _NAME.fullmatch(name):
-            raise WrongUsage(
-                "a name is letters, digits, - and _, 64 at most, the first a letter or digit; got "
-                f"{name[:80]!r}."
-            )
-        if name is None:
-            name = usual = _usual_name(request)
-            numbers = itertools.count(2)
-            while self._is_taken(name):
-                name = f"{usual}-{next(numbers)}"
-        if self._is_taken(name):
-            raise CouldNotRun(f"there is a run {name} already: choose another name.")
+        name = usual = _usual_name(request)
+        numbers = itertools.count(2)
+        while self._is_taken(name):
+            name = f"{usual}-{next(numbers)}"
         make_folder(self._folder / name)
         write_json(self._folder / name / "job.json", asdict(request))
         self._launch(name)

@@ -4,6 +4,7 @@ of the process with torch. Its text may come with a link: it is read, and never 
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -145,16 +146,14 @@ def _lines(
     for head in packed_heads(recording):
         if head["name"] in compiled.heads:
             heads.setdefault(compiled.heads[head["name"]], []).append(head)
-    selectors: dict[str, list[dict[str, object]]] = {}
-    lines: dict[str, dict[str, object]] = {}
+    lines: dict[str, dict[str, Any]] = {}
     for sequence in sequences_of(program.output):
-        name = str(sequence.line)
+        name, line = str(sequence.line), sequence.line
         if isinstance(sequence, Aggregate | Width) and name in heads:
+            facts = {"number": line.number, "source": line.source, "heads": heads[name]}
             selected = meaning.selected(sequence.selector)[0].tolist()
-            line_selectors = selectors.setdefault(name, [])
-            line_selectors.append({"words": sequence.selector.words, "selected": selected})
-            line = {"number": sequence.line.number, "source": sequence.line.source}
-            lines[name] = line | {"selectors": line_selectors, "heads": heads[name]}
+            selectors = lines.setdefault(name, {**facts, "selectors": []})["selectors"]
+            selectors.append({"words": sequence.selector.words, "selected": selected})
     return list(lines.values())
 
 
