@@ -39,7 +39,7 @@ class Undisturbed(NamedTuple):
     writes: list[str]
 
 
-@pytest.fixture(scope="module", params=sampled(COMMANDS, ["population", "sweep"]))
+@pytest.fixture(scope="module", params=sampled(COMMANDS, ["sweep"]))
 def whole(request, tmp_path_factory):
     """A command of each kind that nothing disturbed, in a folder with what it reads."""
     if request.param == "tune":

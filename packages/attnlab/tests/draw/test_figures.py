@@ -243,11 +243,11 @@ def test_many_large_maps_are_drawn_large_and_four_a_row():
     names = list("abcdefghijkl")
     one = plain("maps")["choices"][0]["maps"][0]
     one |= {"rows": [[0.5] * 12] * 12, "row_labels": names, "column_labels": names}
-    choice = {"label": "", "note": "", "maps": [one] * 8}
+    choice = {"label": "", "note": "", "maps": [one] * 5}
     figure = maps_figure(section("maps", choices=[choice]))
     figure.draw_without_rendering()
     maps = [axes for axes in figure.axes if axes.images]
-    assert len(maps) == 8
+    assert len(maps) == 5
     assert len({round(axes.get_position().x0, 2) for axes in maps}) == 4
     cell = min(axes.get_window_extent().width for axes in maps) / figure.dpi / 12
     assert cell >= 0.33  # inches, in which "0.12" is read

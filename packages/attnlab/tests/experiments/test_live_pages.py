@@ -221,6 +221,7 @@ def test_a_model_of_a_run_opens_with_an_example_answered_and_asks_for_letters(bl
     assert live.shown.input == "bab"
 
 
+@pytest.mark.slow
 def test_a_model_in_training_is_refused_until_it_is_evaluated(blank, sorter):
     model = attnlab.load(sorter).train()
     with pytest.raises(WrongUsage, match=r"call model\.eval\(\)"):
@@ -308,6 +309,7 @@ def test_seeds_are_small_pictures_of_their_heads_and_one_is_chosen(blank, popula
     assert shown.seed == 2
 
 
+@pytest.mark.slow
 def test_an_input_is_answered_by_the_chosen_seed(blank, population):
     live = LivePage(blank, attnlab.show(population))
     live.shown.seed = 0

@@ -217,6 +217,7 @@ def test_an_ordinary_run_is_no_population(sorter, tmp_path):
         open_population(tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_members_may_end_as_soon_as_they_can_do_the_task(learned):
     ended = attnlab.train_population("sorting", range(5, 9), stop_when_solved=True, **QUICK)
     assert ended.solved_at == learned.solved_at[:4]

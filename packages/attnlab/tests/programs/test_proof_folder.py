@@ -35,7 +35,7 @@ def compiling(folder, text=PROGRAM, length=3):
     return ["compile", str(folder / "program.py"), *size, "--out", str(out)], out
 
 
-@pytest.fixture(params=["compile", "prove", "prove many"])
+@pytest.fixture(params=sampled(["prove many", "compile", "prove"], 1))
 def command(request, sorters, tmp_path):
     """A command of each kind, without its --out, which the tests give it."""
     if request.param == "compile":

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from attnlab.draw.view import view_page
+from tests.sampling import sampled
 
 from ..attention.patterns import ODD, make_layers, make_pattern
 from ..views import CONTRASTS, cell_colors
@@ -52,6 +53,7 @@ def test_every_reading_names_its_cell_and_is_within_its_bound(open_view):
         check_cell(page, patterns[1], 2, row, column)
 
 
+@pytest.mark.slow
 def test_a_page_opens_with_the_head_that_is_asked_for(open_view):
     patterns = make_layers()
     page = open_view(patterns, opens=(patterns[1].site, 2))
@@ -279,11 +281,12 @@ def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view):
     assert label == f"Head 1.2: largest weight {value:.3f}"
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 360)])
-def test_accessibility_checks_find_nothing(open_view, scheme, width):
+@pytest.mark.parametrize("looks", sampled([("light", 1280), ("dark", 360)], 1), ids=str)
+def test_accessibility_checks_find_nothing(open_view, looks):
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
     )
+    scheme, width = looks
     page = open_view(make_layers(seed=1), make_layers(seed=2), width=width, scheme=scheme)
     page.get_by_text("All weights of this query as a table").click()
     found = axe.Axe().run(page).response["violations"]
