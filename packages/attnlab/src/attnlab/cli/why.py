@@ -3,18 +3,12 @@ keys."""
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attnlab.cli.options import NO_OPTIONS, AsJson, PretrainedOptions
 from attnlab.cli.output_folder import show_page
 from attnlab.cli.prompts import ask
 from attnlab.cli.terminal import print_json, say_lines
 from attnlab.errors import WrongUsage
-
-if TYPE_CHECKING:
-    from attnlab.look.head_sources import HeadSources
-    from attnlab.look.questions import Question
-    from attnlab.look.score_terms import ScoreTerms
 
 
 def why(
@@ -60,13 +54,23 @@ def why(
         Print the result as JSON, all numbers included.
     """
     from attnlab.experiments.viewer import show
+    from attnlab.look.inputs import Call
+    from attnlab.look.score_terms import why_of
+    from attnlab.look.target_ids import target_ids
 
     if key is None and against is not None:
         raise WrongUsage("--against compares with the key that --key names; give --key too.")
     if key is not None and logit is not None:
         raise WrongUsage("--logit is for what a head writes; leave --key out.")
     question = ask(run, words, model_options)
-    result = _answer(question, head, query, key, against, logit)
+    arguments, options, names = question.passage()
+    model, call, ids = (
+        question.model,
+        Call(arguments, options, 1),
+        target_ids(logit, question.model),
+    )
+    places = {"query": _place(query), "key": _place(key), "against": _place(against)}
+    result = why_of(model, call, names, head=head, **places, target=ids)
     if out is not None:
         show(result, out=out)
     if as_json:
@@ -78,27 +82,5 @@ def why(
     return 0
 
 
-def _answer(
-    question: "Question",
-    head: str,
-    query: str,
-    key: str | None,
-    against: str | None,
-    logit: str | None,
-) -> "ScoreTerms | HeadSources":
-    from attnlab.look.head_sources import sources_of
-    from attnlab.look.inputs import Call
-    from attnlab.look.score_terms import score_terms
-    from attnlab.look.target_ids import target_ids
-
-    arguments, options, names = question.passage()
-    model, call, at = question.model, Call(arguments, options, 1), _place(query)
-    if key is None:
-        ids = target_ids(logit, model)
-        return sources_of(model, call, names, head=head, query=at, target=ids)
-    other = None if against is None else _place(against)
-    return score_terms(model, call, names, head=head, query=at, key=_place(key), against=other)
-
-
-def _place(text: str) -> int | str:
-    return int(text) if re.fullmatch(r"-?\d{1,9}", text) else text
+def _place(text: str | None) -> int | str | None:
+    return int(text) if text is not None and re.fullmatch(r"-?\d{1,9}", text) else text

@@ -178,22 +178,21 @@ def census_in_shares(
     """
     observer = observer or Silent()
     folders = [out / "shares" / f"{number}-of-{shares}" for number in range(1, shares + 1)]
-    units = []
-    for number, folder in enumerate(folders, 1):
-        if not census_folder(folder).is_there:
-            units.append(_Share(number, model, corpus, heads, (number, shares), seed))
-    with make_engine(where) as engine:
-        if units:
+    missing = [
+        _Share(number, model, corpus, heads, (number, shares), seed)
+        for number, folder in enumerate(folders, 1)
+        if not census_folder(folder).is_there
+    ]
+    if missing:
+        with make_engine(where) as engine:
             observer.stage(engine.words)
-        for answer in engine.compute(units) if units else ():
-            if isinstance(answer, Failure):
-                raise answer.error
-            number, texts = _write_share(answer, folders)
-            observer.tell(f"share {number} of {shares}: {texts:,} texts")
-    if census_folder(out).is_there:
-        result = open_census(out)
-    else:
-        result = merge_censuses(folders, out=out)
+            for answer in engine.compute(missing):
+                if isinstance(answer, Failure):
+                    raise answer.error
+                number, texts = _write_share(answer, folders)
+                observer.tell(f"share {number} of {shares}: {texts:,} texts")
+    is_merged = census_folder(out).is_there
+    result = open_census(out) if is_merged else merge_censuses(folders, out=out)
     if effects and not result.effects:
         add_effects(load_pretrained(model), result, texts=effects, out=out, seed=seed, how=how)
     return result

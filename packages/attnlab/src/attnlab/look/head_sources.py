@@ -139,7 +139,7 @@ def sources_of(
     words: Mapping[str, Sequence[str]],
     *,
     head: str,
-    query: int | str,
+    query: int | str | None,
     target: Tensor | None = None,
 ) -> HeadSources:
     """Take the output of a head at one query apart into what it takes from each key.

@@ -56,7 +56,7 @@ def stack_at(path: str) -> str:
     return first if first in ("encoder", "decoder") else ""
 
 
-def position_at(what: str, place: int | str, names: Sequence[str]) -> int:
+def position_at(what: str, place: int | str | None, names: Sequence[str]) -> int:
     """Return a position, given as a number or as the name of a token that is there once."""
     if isinstance(place, str):
         return _place_named(what, place, names)

@@ -218,28 +218,32 @@ def why(
     >>> why(model, tokens, head="0.1").norms.shape  # (key,)
     torch.Size([4])
     """
-    if (against is not None and key is None) or (target is not None and key is not None):
-        raise WrongUsage("against= goes with a key=, and target= without one.")
-    if key is None:
-        ids = target_ids(target, model, inputs)
-        model, (call, words) = passage_of(inputs, model)
-        return sources_of(model, call, words, head=head, query=query, target=ids)
+    ids = target_ids(target, model, inputs)
     model, (call, words) = passage_of(inputs, model)
-    return score_terms(model, call, words, head=head, query=query, key=key, against=against)
+    places = {"query": query, "key": key, "against": against}
+    return why_of(model, call, words, head=head, **places, target=ids)
 
 
-def score_terms(
+def why_of(
     model: nn.Module,
     call: Call,
     words: Mapping[str, Sequence[str]],
     *,
     head: str,
-    query: int | str,
-    key: int | str,
-    against: int | str | None = None,
-) -> ScoreTerms:
-    """Decompose a score of one call of a model, as `why` does; `words` are the tokens of each
-    stack, if there are better names than those of its ids."""
+    query: int | str | None,
+    key: int | str | None,
+    against: int | str | None,
+    target: Tensor | None,
+) -> ScoreTerms | HeadSources:
+    """Decompose what a head does in one call of a model, as `why` does.
+
+    words: the tokens of each stack, if there are better names than those of its ids · target: an
+    id, () or (1,).
+    """
+    if (against is not None and key is None) or (target is not None and key is not None):
+        raise WrongUsage("against= goes with a key=, and target= without one.")
+    if key is None:
+        return sources_of(model, call, words, head=head, query=query, target=target)
     part, number = head_of_one_input(model, call, head)
     streams = streams_of(model, part)  # which may trace the model, without hooks
     with kept_hooked(model):

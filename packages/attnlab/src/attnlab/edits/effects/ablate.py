@@ -235,16 +235,15 @@ def _taken_out(
     what: What, paths: Sequence[str], heads: Sequence[int] | None, base: Baseline
 ) -> list[Case]:
     """List a case for each head, layer or part."""
-    effects = []
+    cases = []
     for path in paths:
         site, places = site_of(path, _SITE[what]), [PatchTarget(path)]
         if what == "heads":
             chosen = _checked_heads(heads, base.values[site].shape[1], path)
             places = [PatchTarget(path, head) for head in chosen]
         before = base.values.get(site_of(path, "residual_before"))  # kept for layers alone
-        for place in places:
-            effects.append(Case(site, writer(before, place), place))
-    return effects
+        cases += [Case(site, writer(before, place), place) for place in places]
+    return cases
 
 
 def _edges_cut(

@@ -11,6 +11,7 @@ a large area: 1 if the first place does everything, 0.5 if each does its share, 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -69,9 +70,10 @@ class Curves:
         for name, area in self.areas.items():
             ends = "" if math.isnan(area.low) else f" [{area.low:.3f}, {area.high:.3f}]"
             facts.append((f"area of {name}", f"{area.value:.3f}{ends}"))
-        rows = []
-        for row in self.rows():
-            rows.append([str(row["places"]), f"{row['insertion']:.3f}", f"{row['deletion']:.3f}"])
+        names = ("insertion", "deletion")
+        rows = [
+            [str(row["places"]), *(f"{row[name]:.3f}" for name in names)] for row in self.rows()
+        ]
         title = f"{count_words(len(self.places), 'place')} patched together, in their order"
         return card_text(Card(title, facts, ("places", "insertion", "deletion"), rows, ()))
 
@@ -148,9 +150,5 @@ def patch_together(
 
 def _widths(numbers: Sequence[int]) -> list[float]:
     """Return the weights of points in the area under the lines that join them; they add up to 1."""
-    widths = [0.0] * len(numbers)
-    for point in range(len(numbers) - 1):
-        half = (numbers[point + 1] - numbers[point]) / numbers[-1] / 2.0
-        widths[point] += half
-        widths[point + 1] += half
-    return widths
+    shares = [(after - before) / numbers[-1] for before, after in pairwise(numbers)]
+    return [(before + after) / 2.0 for before, after in pairwise([0.0, *shares, 0.0])]

@@ -194,12 +194,11 @@ def _second_pass(
 
 def _heads(pair: Pair) -> list[PatchTarget]:
     """List every head."""
-    heads = []
-    for site, value in pair.base.values.items():
-        if site_suffix(site) == "heads":
-            for head in range(value.shape[1]):
-                heads.append(PatchTarget(part_of(site), head))
-    return heads
+    values = pair.base.values
+    sites = [site for site in values if site_suffix(site) == "heads"]
+    return [
+        PatchTarget(part_of(site), head) for site in sites for head in range(values[site].shape[1])
+    ]
 
 
 def _listed(name: str, places: object) -> list[PatchTarget]:
@@ -220,11 +219,8 @@ def _check_place(pair: Pair, place: PatchTarget) -> None:
         raise WrongUsage(f"paths begin and end at whole heads and parts; got {place}.")
     value, is_head = pair.base.values.get(place.site), site_suffix(place.site) == "heads"
     if value is None or is_head != (place.head is not None) or place == LOGITS:
-        parts = [
-            part_of(site) for site in pair.base.order if site_suffix(site) in ("heads", "output")
-        ]
-        raise WrongUsage(
-            f"no head or feed-forward part is {place}; {did_you_mean(place.path, parts)}"
-        )
+        sites = [site for site in pair.base.order if site_suffix(site) in ("heads", "output")]
+        known = did_you_mean(place.path, list(map(part_of, sites)))
+        raise WrongUsage(f"no head or feed-forward part is {place}; {known}")
     if place.head is not None and not 0 <= place.head < value.shape[1]:
         raise WrongUsage(f"{place.path} has the heads 0 to {value.shape[1] - 1}; got {place.head}.")

@@ -115,12 +115,8 @@ def record(
         chosen = matching_sites("*" if sites is None else sites, model)
     elif sites is not None:
         raise WrongUsage(f"sites= goes with inputs, but {inputs!r} names sites already.")
-    wanted: list[str] = []
-    if gradients is True:
-        wanted = [site for site in chosen if not site.endswith("mask")]
-    elif gradients is not None and gradients is not False:
-        wanted = matching_sites(gradients, model)
-        chosen = list(dict.fromkeys([*chosen, *wanted]))
+    wanted = _gradient_sites(gradients, chosen, model)
+    chosen = list(dict.fromkeys([*chosen, *wanted]))
     _check(reduce, chosen, wanted)
     device, vocabulary = _device(keep_on), vocabulary_of(model, vocabulary)
     limit = Budget(to_bytes(budget, device))
@@ -134,6 +130,17 @@ def record(
     with recording, torch.no_grad():
         call(model)
     return recording.named(words) if words else recording
+
+
+def _gradient_sites(
+    gradients: bool | str | Sequence[str] | None, sites: Sequence[str], model: nn.Module
+) -> list[str]:
+    """List the sites whose gradients are recorded."""
+    if gradients in (None, False):
+        return []
+    if gradients is True:
+        return [site for site in sites if not site.endswith("mask")]
+    return matching_sites(gradients, model)  # type: ignore[arg-type]  # patterns
 
 
 def passage_of(
