@@ -121,8 +121,11 @@ def _number_or_word(name: str, value: Any) -> int | str | None:
     if isinstance(value, str):
         is_all = value == ALL and name not in _NAMED
         return None if is_all else value or None
-    is_number = hasattr(value, "__index__") and not isinstance(value, bool)
-    return operator.index(value) if is_number and abs(value) < _LARGEST else None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    return number if abs(number) < _LARGEST and not isinstance(value, bool) else None
 
 
 def atoms_of(name: str, target: Target) -> list[Atom]:
