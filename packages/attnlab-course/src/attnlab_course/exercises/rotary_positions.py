@@ -61,11 +61,9 @@ def rotate(x, offset=0, base=10000.0):
 #    broadcast. Compute them in a wide dtype, then bring them to that of x.
 
 # %% [mistakes]
-# ## parentheses missing: A power comes before a product and a division: only the −2 is the
-# exponent. Parentheses are missing.
+# ## parentheses missing: A power comes before a division: `base ** (2 * i) / width` divides the
+# power and not the exponent. Parentheses are missing.
 # - position[:, None] * base ** (-2 * pair / width)
-# + position[:, None] * (base**-2 * pair / width)
-# or
 # + position[:, None] / (base ** (2 * pair) / width)
 # ## neighbors: Neighboring columns are paired. That is rotary too, but here the halves are paired.
 # -     a, b = x[..., :half], x[..., half:]
