@@ -20,6 +20,7 @@ from attnlab.draw.colors import HUES
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
 from attnlab.draw.pictures.look import shown
 from attnlab.draw.pictures.maps import maps_figure
+from attnlab.draw.sections import Heatmap, MapChoice, Maps
 from attnlab.errors import CouldNotRun, WrongUsage
 
 from .documents import (
@@ -159,6 +160,29 @@ def test_large_maps_hold_no_numbers_and_name_every_few_rows():
 def heads_of(figure):
     titled = {axes.get_title(loc="left"): axes for axes in figure.axes}
     return {title: axes for title, axes in titled.items() if title.startswith("head ")}
+
+
+def test_cells_of_a_map_of_many_rows_are_wider_than_high():
+    def cell_of(rows, columns):
+        heatmap = Heatmap(
+            title="t",
+            rows=[[0.0] * columns] * rows,
+            row_labels=list(map(str, range(rows))),
+            column_labels=list(map(str, range(columns))),
+            row_title="layer",
+            column_title="position",
+            low=0.0,
+            high=1.0,
+        )
+        choice = MapChoice(label="", note="", maps=[heatmap])
+        figure = maps_figure(Maps(title="t", caption="", choices=[choice]))
+        figure.draw_without_rendering()
+        start, across, down = figure.axes[0].transData.transform([(0, 0), (1, 0), (0, 1)])
+        return (across - start)[0] / abs((down - start)[1])
+
+    assert 1.5 < cell_of(30, 14) < 2.5
+    assert cell_of(6, 12) == pytest.approx(1.0, abs=0.05)
+    assert cell_of(12, 6) == pytest.approx(1.0, abs=0.05)  # cells are as large as they become
 
 
 def test_the_trace_pictured_is_the_one_asked_for_else_the_first():

@@ -23,6 +23,7 @@ _MAX_COLUMNS = 4
 _MAX_INCHES = 32.0  # of a side: four maps of twelve keys with legible numbers
 _MAX_NUMBERS = 12  # rows and columns of a map with numbers in its cells
 _MIN_INCHES = 4.0
+_LARGEST_CELL = 0.42
 _LETTERS_PER_INCH = 12.0  # of a title, at least
 _LINE_INCHES = 0.2
 _BAR_INCHES = 0.75  # width of the color bar with its numbers
@@ -70,14 +71,21 @@ def add_color_bar(figure: "Figure", axes: Any, picture: Any) -> Any:
 def _inches(heatmap: Heatmap) -> tuple[float, float]:
     """Return the width and height of a map with names and titles; fewer cells are larger."""
     num_rows, num_columns = len(heatmap.row_labels), len(heatmap.column_labels)
-    cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns)))
+    cell, high = _cell_inches(heatmap)
     names = 0.085 * max(min(_longest(heatmap.row_labels), 18), 3)
     heads = 0.15
     if _leans(heatmap, cell):
         heads = min(0.085 * _longest(heatmap.column_labels), 1.4)
     titles = _LINE_INCHES * (len(_title_lines(heatmap, cell)) - 1)
     width = max(1.9, num_columns * cell + names + _BAR_INCHES)
-    return width, max(1.2, num_rows * cell + heads + 0.75) + titles
+    return width, max(1.2, num_rows * high + heads + 0.75) + titles
+
+
+def _cell_inches(heatmap: Heatmap) -> tuple[float, float]:
+    """Return the width and height of a cell; in a map of many rows it is wider than it is high."""
+    num_rows, num_columns = max(1, len(heatmap.rows)), max(1, len(heatmap.column_labels))
+    high = min(_LARGEST_CELL, max(0.085, 5.0 / max(num_rows, num_columns)))
+    return min(_LARGEST_CELL, max(high, min(2.0 * high, 5.0 / num_columns))), high
 
 
 def _title_lines(heatmap: Heatmap, cell: float) -> list[str]:
@@ -110,13 +118,18 @@ def draw_map(axes: Any, heatmap: Heatmap) -> Any:
     shades = color_map(is_signed=low < 0).with_extremes(bad=PAPER)
     rows = list(map(finite, heatmap.rows))
     num_rows, num_columns = len(rows), len(heatmap.column_labels)
+    cell, cell_height = _cell_inches(heatmap)
     picture = axes.imshow(
-        rows or [[math.nan]], cmap=shades, vmin=low, vmax=high, interpolation="nearest"
+        rows or [[math.nan]],
+        cmap=shades,
+        vmin=low,
+        vmax=high,
+        interpolation="nearest",
+        aspect=cell_height / cell,
     )
     if num_rows <= _MAX_NUMBERS and num_columns <= _MAX_NUMBERS:
         _write_numbers(axes, rows, low, high)
-    cell = min(0.42, max(0.085, 5.0 / max(num_rows, num_columns, 1)))
-    _name_axis(axes.set_yticks, heatmap.row_labels, cell)
+    _name_axis(axes.set_yticks, heatmap.row_labels, cell_height)
     if _leans(heatmap, cell):
         _name_axis(axes.set_xticks, heatmap.column_labels, cell, rotation=90)
     else:
