@@ -43,10 +43,10 @@ def nodes_of(path: Path) -> list[ast.AST]:
 
 
 def called(node: ast.Call) -> str:
-    """Return the name of what is called, with that of a module before it."""
+    """Return the name of what is called, with that of a module or a dot before it."""
     if isinstance(node.func, ast.Attribute):
-        owner = f"{node.func.value.id}." if isinstance(node.func.value, ast.Name) else ""
-        return owner + node.func.attr
+        owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+        return f"{owner}.{node.func.attr}"
     return getattr(node.func, "id", "")
 
 
