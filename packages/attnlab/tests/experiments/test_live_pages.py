@@ -1,6 +1,5 @@
 """Runs, models and populations answer in a notebook, without any notebook: see `live_page.py`."""
 
-import html
 import json
 import re
 import sys
@@ -16,9 +15,7 @@ from attnlab.draw.page import render_page
 from attnlab.edits import CutEdge, ScaleHead, ShufflePattern, ZeroHead
 from attnlab.errors import WrongUsage
 from attnlab.experiments import notebook, viewer
-from attnlab.experiments.notebook import EditableView
 from attnlab.experiments.population.population_heads import record_heads
-from tests.sampling import sampled
 
 OUT = ZeroHead(layer=0, head=0)
 SEEDS = range(4)
@@ -326,24 +323,6 @@ def test_an_input_is_answered_by_the_chosen_seed(blank, population):
         found[seed] = picture(live)
         assert agree(found[seed], probabilities)
     assert found[0] != found[1] != found[3]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sampled(["population", "run"], 1))
-def test_without_a_kernel_the_report_is_as_it_is_in_a_file(blank, sorter, population, name):
-    thing = {"run": attnlab.open(sorter), "population": population}[name]
-    shown = attnlab.show(thing)
-    assert isinstance(shown, EditableView)
-    (source,) = re.findall(r'srcdoc="([^"]*)"', shown._repr_html_())
-    words = []
-    for content in (html.unescape(source), thing.html()):
-        page = blank.context.new_page()
-        page.set_content(content)
-        page.locator(".stage canvas, .stage svg").first.wait_for()
-        words.append(page.locator("body").inner_text())
-        page.close()
-    assert words[0] == words[1]
-    assert "Ask the model" not in words[0]
 
 
 def test_a_report_on_disk_has_none_of_the_scripts_of_a_notebook(population):
