@@ -231,6 +231,8 @@ def test_a_census_is_counted_in_shares_and_added_up_with_effects(run, models):
     status, out, _ = run("census merge s1 s2 --out both --model gpt2 --effects 3")
     assert status == 0
     assert "largest effects first" in out
+    kinds = attnlab.open("both").kinds()
+    assert all(f"{count} × {kind}" in out for kind, count in kinds.items())
     assert "caution: 3 texts" in out
     assert "both/page.html" in out
     status, out, _ = run("census gpt2 --corpus many.txt --estimate --price 0.5 --effects 0")
