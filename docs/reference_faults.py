@@ -2,7 +2,8 @@
 
     python docs/reference_faults.py         names what is missing
 
-A public function says what it takes, what it returns, what it raises, and the shapes of tensors. A
+A public function says what it takes, what it returns, what it raises, and the shapes of tensors;
+the functions used most have an example. A
 class of ours that a public function takes or returns, or that a field of a public class holds, has
 an entry. A signature shows no default that a reader cannot look up.
 """
@@ -27,6 +28,38 @@ _AXES = (
     "position input place part layer channel width in out number site attention member batch_size"
 )
 _SHAPE = re.compile(rf"\((?:…, |\.\.\., )?(?:{'|'.join(_AXES.split())})s?\b[^()]*\)|scalar")
+
+
+WITH_EXAMPLE = [
+    "load",
+    "record",
+    "show",
+    "ask",
+    "run",
+    "open",
+    "edit",
+    "effect",
+    "ablate",
+    "pattern_effects",
+    "patch_all",
+    "logit_lens",
+    "direct_logits",
+    "why",
+    "circuits",
+    "attend",
+    "causal_mask",
+    "generate",
+    "save_model",
+    "summarize",
+    "search_corpus",
+    "census",
+    "train_population",
+    "sweep",
+    "prove",
+    "plot.head",
+    "plot.measure",
+]
+"""The functions that users call most: each has an example, which the tests of docstrings run."""
 
 
 class Public(NamedTuple):
@@ -133,6 +166,8 @@ def words_missing(one: Public) -> Iterator[str]:
     unnamed = [name for name in parameters if not re.search(rf"\b{name}\b", doc)]
     if unnamed:
         yield f"{one.name}: nothing about {', '.join(unnamed)}"
+    if one.name.removeprefix("attnlab.") in WITH_EXAMPLE and ">>> " not in doc:
+        yield f"{one.name}: no example"
     for section in ("Returns:", "Raises:"):
         is_needed = section != "Returns:" or set(returned) - {type(None)}
         if is_needed and f"\n{section}" not in doc:

@@ -94,6 +94,12 @@ def test_a_signature_has_names_and_defaults_and_no_types():
     assert shown("attnlab.truth.score", truth.score)[1] == "list[~attnlab.truth.score.Scored]"
 
 
+def test_a_function_of_those_used_most_without_an_example_is_seen(monkeypatch):
+    monkeypatch.setattr(reference_faults, "WITH_EXAMPLE", ["head_lens"])
+    one = next(one for one in reference_faults.public() if one.name == "attnlab.head_lens")
+    assert list(reference_faults.words_missing(one)) == ["attnlab.head_lens: no example"]
+
+
 def test_a_default_is_a_call_that_a_reader_can_write():
     mark = object()
 

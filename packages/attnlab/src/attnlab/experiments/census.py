@@ -72,6 +72,13 @@ def census(
     Raises:
         WrongUsage: invalid arguments, a corpus without any text, or a folder with another census.
         CouldNotRun: the corpus or the folder cannot be read or written.
+
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> letters = {"a": 1, "b": 2}
+    >>> corpus = attnlab.Corpus(["aba", "bb"], encode=lambda text: [letters[c] for c in text])
+    >>> list(census(model, corpus, effects=0).heads)
+    ['0.0', '0.1', '0.2', '0.3']
     """
     if not (is_integer(effects) and (effects == 0 or 2 <= effects <= 64)):
         raise WrongUsage(f"effects= is 0, or from 2 to 64 texts; got {effects!r}.")

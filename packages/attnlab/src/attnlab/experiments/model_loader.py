@@ -48,6 +48,13 @@ def load(
             model.
         CouldNotRun: there is no such model, a file of it is missing or damaged, or no attention was
             found in it.
+
+    >>> import tempfile
+    >>> import attnlab
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = load(attnlab.save_model(attnlab.Decoder(attnlab.DecoderConfig()), folder))
+    >>> model.training
+    False
     """
     options = {"head": head, "revision": revision, "dtype": dtype, "device": device}
     if isinstance(model, nn.Module):

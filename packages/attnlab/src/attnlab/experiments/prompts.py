@@ -35,6 +35,11 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     Raises:
         WrongUsage: the model does not answer to text, or not to this one.
         CouldNotRun: there is no such model.
+
+    >>> import attnlab
+    >>> report = attnlab.run("sorting", steps=20, evaluate_every=10)
+    >>> len(ask(report, "cab").trace().steps)  # a letter each
+    3
     """
     if not isinstance(run, Report | nn.Module) and is_ours(run):
         run = open_run(run)

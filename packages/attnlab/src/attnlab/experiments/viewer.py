@@ -62,14 +62,22 @@ def show(
         out: a file to write the page to; it is not opened then, nor live.
         **options: of weights, as `view_page` takes them.
 
-    Raises:
-        WrongUsage: it is nothing that can be shown, or its tokens do not fit.
-        CouldNotRun: a folder holds none of these, or is damaged.
-
     Returns:
         what a notebook displays, a `Shown`, or the path of the file that was written. With
         anywidget installed, a run, a population, a model, a question and a recording are live in a
         notebook, an `EditableView`: they take inputs, a choice of seed and edits.
+
+    Raises:
+        WrongUsage: it is nothing that can be shown, or its tokens do not fit.
+        CouldNotRun: a folder holds none of these, or is damaged.
+
+    >>> import tempfile
+    >>> import attnlab, torch
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> tokens = torch.tensor([[3, 1, 2, 0]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     show(attnlab.record(model, tokens), out=Path(folder, "heads.html")).name
+    'heads.html'
     """
     if isinstance(thing, str | Path):
         thing = open(thing)
