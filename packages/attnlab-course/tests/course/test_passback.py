@@ -368,16 +368,9 @@ def test_results_of_grade_one_are_sent_and_failures_among_them_are_told(room, pl
     results = json.loads((room / "grades" / "grades.json").read_text())["students"]
     folder = room / "results"
     folder.mkdir()
-    for number, result in enumerate(results):
-        content = {"format": "attnlab result 1", "submission": f"{number}.zip", **result}
-        (folder / f"{number}.json").write_text(json.dumps(content))
-    failed = {
-        "format": "attnlab result 1",
-        "submission": "x.zip",
-        "state": "failed",
-        "error": "why",
-    }
-    (folder / "x.json").write_text(json.dumps(failed))
+    for name, result in [*enumerate(results), ("x", {"state": "failed", "error": "why"})]:
+        content = {"format": "attnlab result 1", "submission": f"{name}.zip", **result}
+        (folder / f"{name}.json").write_text(json.dumps(content))
     file = room / "platform.toml"
     capsys.readouterr()
     assert grade_send(folder, platform=file, as_json=True) == 1
@@ -390,7 +383,7 @@ def test_results_of_grade_one_are_sent_and_failures_among_them_are_told(room, pl
     (folder / "y.json").write_text('{"format": "another"}')
     with pytest.raises(CouldNotRun, match=r"y\.json is damaged: it is not of the form"):
         grade_send(folder, platform=file)
-    other = {**content, "student": "z", "of": 9}
+    other = {**content, **results[0], "student": "z", "of": 9}
     (folder / "y.json").write_text(json.dumps(other))
     with pytest.raises(WrongUsage, match=r"are out of 4\.0, 9 points"):
         grade_send(folder, platform=file)

@@ -119,34 +119,6 @@ def test_a_click_while_it_trains_pauses_and_going_on_ends_the_training(open_lab:
     assert all(dots(page).values())
 
 
-@pytest.mark.slow
-def test_an_input_that_is_typed_is_answered_and_a_wrong_one_explained(open_lab: Open) -> None:
-    page = trained(open_lab(f"#{LEARNED}"))
-    field = page.get_by_label("Input", exact=True)
-    field.fill("B, b a")
-    settled(page)
-    field.press("Enter")
-    assert (field.input_value(), page.locator("#input-message").inner_text()) == ("bba", "")
-    assert answers(page) == ["abb"]
-    assert "in=bba" in page.url
-    message = page.locator("#input-message")
-    field.fill("ca")
-    assert message.inner_text() == ""
-    field.press("Enter")
-    assert message.inner_text() == "Expected three letters from a to c, such as cab; got “ca”."
-    field.fill("cax")
-    assert message.inner_text() == "Expected three letters from a to c, such as cab; got “cax”."
-    assert field.get_attribute("aria-invalid") == "true"
-    shown = page.locator(".answer .letters")  # it was said of another input
-    assert not shown.is_visible()
-    field.fill("bba")
-    settled(page)
-    assert (shown.is_visible(), answers(page)) == (True, ["abb"])
-    page.get_by_role("button", name="cba → abc, right").click()
-    settled(page)
-    assert (field.input_value(), answers(page)) == ("cba", ["abc"])
-
-
 @pytest.mark.parametrize(
     "link",
     sampled(
@@ -500,17 +472,6 @@ def test_the_page_of_the_docs_names_every_part_of_a_link() -> None:
     assert [name for name in named if not re.search(rf"`{name}(=1)?`", page)] == []
     kinds = re.findall(r'letter: "(\w)"', (folder / "parts" / "edits.js").read_text())
     assert sorted(set(kinds)) == sorted(re.findall(r"^\| [^|]+ \| `(\w)` [A-Z]", page, re.M))
-
-
-@pytest.mark.slow
-def test_the_link_is_copied(open_lab: Open, server: str) -> None:
-    page = open_lab(f"#{AT}", base=server, permissions=["clipboard-read", "clipboard-write"])
-    rested(page)
-    click_cell(page, 0, 3, 1)
-    press(page, "Copy link")
-    page.get_by_text("The link is copied.").wait_for()
-    assert page.evaluate("navigator.clipboard.readText()") == page.url
-    assert "edits=c0.0.3.1" in page.url
 
 
 @pytest.mark.slow
