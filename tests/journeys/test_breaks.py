@@ -126,8 +126,8 @@ pairs that do not fit are lost in silence
     real(*args).texts)
     reasons::patching_finds
 queries and keys are of other places
-    attnlab/look/head_scores.py HeadScores._vector = lambda self, call, name, position:
-    real(self, call, name, 0)
+    attnlab/look/head_scores.py _Seen.written = lambda self, stream, positions:
+    real(self, stream, [0] * len(positions))
     reasons::why_a_head
 calls of another library are not answered
     attnlab/pretrained/model.py Pretrained.__getattr__ = lambda self, name:
