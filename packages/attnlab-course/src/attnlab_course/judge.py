@@ -225,17 +225,21 @@ def _judge_checks(
         is_lenient = bool(results) and not results[0].passed
         if is_lenient and _is_related(check, cases, answers, numbers):
             wrong = None
-        is_side = check.side or all(case.answer == "inputs" or case.raises for case in cases)
         if wrong is not None:
             case, answer = questions.flat[wrong], answers[wrong]
             value = read_answer(answer.value)
             results.append(CheckResult(check, failures[wrong], case, value, answer.printed))
-        elif is_side and not computes:
+        elif _is_side(check, cases) and not computes:
             results.append(CheckResult(check, _open_failure(PENDING), cases[0]))
         else:
             results.append(CheckResult(check))
             computes = computes or _has_results(cases)
     return results
+
+
+def _is_side(check: Check, cases: Sequence[Case]) -> bool:
+    """Could an answer that computes nothing pass a check?"""
+    return check.side or all(case.answer == "inputs" or case.raises for case in cases)
 
 
 def _has_results(cases: Sequence[Case]) -> bool:

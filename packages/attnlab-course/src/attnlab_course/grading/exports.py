@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attnlab.core.store import make_folder, write_json
+from attnlab_course.exercise import CourseExercise
+from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.grades import Grade, Gradebook, Row
 from attnlab_course.grading.sheets import write_table
 from attnlab_course.grading.student_feedback import check_words, grade_words, row_words
@@ -118,12 +120,19 @@ def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, flo
     for name in book.exercises:
         grades = [row.grade(name) for row in book.listed]
         outcomes = [grade.graded for grade in grades if grade.graded is not None]
-        checks = [check.name for check in book.course.exercises[name].parts.checks]
-        passed = Counter(check for graded in outcomes for check in graded.passed)
-        made = Counter(graded.mistake for graded in outcomes if graded.mistake is not None)
-        for what, counts in (
-            ("check passed", [(check, passed[check]) for check in checks]),
-            ("mistake named", sorted(made.items(), key=lambda count: (-count[1], count[0]))),
-        ):
-            for found, count in counts if outcomes else ():
-                yield name, what, found, count, len(outcomes), count / len(outcomes)
+        of = len(outcomes)
+        if outcomes:
+            for what, found, count in _counts(book.course.exercises[name], outcomes):
+                yield name, what, found, count, of, count / of
+
+
+def _counts(
+    exercise: CourseExercise, outcomes: Sequence[GradedAnswer]
+) -> Iterator[tuple[str, str, int]]:
+    """Yield how many pass each check, then how many made each mistake, the commonest first."""
+    passed = Counter(check for graded in outcomes for check in graded.passed)
+    for check in exercise.parts.checks:
+        yield "check passed", check.name, passed[check.name]
+    made = Counter(graded.mistake for graded in outcomes if graded.mistake is not None)
+    for mistake, count in sorted(made.items(), key=lambda pair: (-pair[1], pair[0])):
+        yield "mistake named", mistake, count
