@@ -76,7 +76,7 @@ def test_a_long_input_says_what_is_going_on_and_how_to_summarize_it(run, monkeyp
     monkeypatch.setattr(look, "_LONG", 5)
     _, out, err = run("look gpt2", TEXT)
     assert out == short
-    assert "tokens: every weight of every head is computed" in err
+    assert "6 words: every weight of every head is computed" in err
     assert "attnlab look gpt2 --document FILE --out DIR" in err
     assert "every weight" not in quiet
 

@@ -23,11 +23,10 @@ from attnlab.errors import WrongUsage, typed
 
 if TYPE_CHECKING:
     from attnlab.look import Recording
-    from attnlab.look.questions import Question
 
 _MAX_HEADS = 16  # shown one by one; more are shown in one table
 _MAX_WEIGHTS = 1_000_000  # that --json writes out as rows
-_LONG = 1_000  # tokens whose reading is worth a word on the way
+_LONG = 1_000  # words whose reading is worth a word on the way
 
 
 def look(
@@ -71,11 +70,11 @@ def look(
     if is_long_text(long_text, run, words, others):
         return summarize_long_text(run, long_text, out=out, as_json=as_json)
     check_new_folder(out)
+    length = _announced(words, run)
     question = ask(run, words, model_options)
     chosen = head_numbers(question.model, head)
     sites = list(chosen) or site or ["*weights"]
-    length = _announced(question, run)
-    with counting(f"{length:,} tokens", is_quiet=length < _LONG) as tell:
+    with counting(f"{length:,} words", is_quiet=length < _LONG) as tell:
         recording = recorded(question, sites)
         num_heads, num_weights = _sizes(recording, chosen)
         is_overview = num_heads > _MAX_HEADS and not (site or head)
@@ -112,12 +111,12 @@ def _check_options(site: list[str] | None, head: list[str] | None) -> None:
         read_head(text)
 
 
-def _announced(question: "Question", run: str) -> int:
-    """Return the number of tokens of an input; say of a long one how it is summarized sooner."""
-    length = max(map(len, question.passage().words.values()), default=0)
+def _announced(words: Sequence[str], run: str) -> int:
+    """Return the number of words of an input; say of a long one how it is summarized sooner."""
+    length = len(" ".join(words).split())
     if length >= _LONG:
         terminal.note(
-            f"{length:,} tokens: every weight of every head is computed; summaries take a fraction "
+            f"{length:,} words: every weight of every head is computed; summaries take a fraction "
             f"of that: attnlab look {typed(run)} --document FILE --out DIR"
         )
     return length
