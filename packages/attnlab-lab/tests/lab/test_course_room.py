@@ -259,6 +259,10 @@ def test_an_answer_that_never_ends_is_stopped_with_its_process(opened: Any, tmp_
     page.locator(".feedback", has_text="You stopped it after").wait_for()
     until(lambda: not is_running(number))
     assert page.get_by_role("button", name="Stop").count() == 0
+    with page.expect_response("**/api/course/check", timeout=PATIENCE * 1000) as told:
+        page.get_by_role("button", name="Check", exact=True).click()
+        page.get_by_role("button", name="Stop").click()  # before a new process is ready
+    assert "stopped" in told.value.json()
     assert "known mistake" in check(page, WRONG)
 
 

@@ -6,9 +6,10 @@ import { RUN_WORDS } from "../words_runs.js";
 const SHAPE = { task: "task", letters: "letters", length: "length", heads: "num_heads", layers: "num_layers" };
 
 // The server's sentence, if it refuses, is the message of an error with `isAnswer`.
-export async function askServer(path, body, signal) {
+// keepalive: it is sent even if the page goes.
+export async function askServer(path, body, signal, keepalive = false) {
   const how = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  const answer = await fetch(path, { ...how, signal }).catch(() => null);
+  const answer = await fetch(path, { ...how, signal, keepalive }).catch(() => null);
   if (!answer || answer.status === 403) throw new Error(answer ? RUN_WORDS.anew : RUN_WORDS.away);
   const told = await answer.json();
   if (told.error) throw Object.assign(new Error(told.error), { isAnswer: true });

@@ -46,6 +46,7 @@ export function makeCourse(_session, page) {
     make("div", { class: "told-line" }, page.status, notice.root), loading, chooser, exercise, handIn);
 
   choose.addEventListener("change", () => take(choose.value));
+  window.addEventListener("pagehide", end);
 
   function changed() {
     state.drafts[state.exercise] = answer.code;
@@ -142,7 +143,7 @@ export function makeCourse(_session, page) {
   }
 
   function end() {
-    if (!stop.hidden) askServer("/api/course/stop", { page: COURSE_PAGE }).catch(() => {}); // then the check says why
+    if (!stop.hidden) askServer("/api/course/stop", { page: COURSE_PAGE }, undefined, true).catch(() => {}); // the check says why
   }
 
   // To the next exercise that is not solved; after the last one, the first of these.

@@ -92,7 +92,9 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         # Without the texts, so that a line that an error names is a line of what was typed.
         outcome = check_program(exercise, code, f"{name}.py", _worker().ask)
-    except KeyboardInterrupt:  # the worker has ended the process of the answer
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second click ends nothing else
+        _worker().close()  # with the process of the answer, or the one that just begins
         state = workspace.states().get(name, State())
         return {"stopped": time.monotonic() - started, "state": _state(state)}
     finally:
