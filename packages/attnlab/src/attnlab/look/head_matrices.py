@@ -74,9 +74,9 @@ def head_matrices(model: nn.Module, parts: Sequence[str]) -> list[LayerMatrices]
     def random_leaf(value: Tensor) -> Tensor:
         return torch.randn(value.shape, generator=source).to(value).requires_grad_()
 
-    filled = FilledStreams(streams, random_leaf)
-    zeros, example = FilledStreams(streams, torch.zeros_like), _example(model)
-    with set_aside(model), norms_as(foreign_of(model), _at_unit_scale):
+    filled = _FilledStreams(streams, random_leaf)
+    zeros, example = _FilledStreams(streams, torch.zeros_like), _example(model)
+    with set_aside(model), _unit_norms(foreign_of(model)):
         with torch.enable_grad():
             filled.run(model, example)
         with torch.no_grad():
@@ -107,17 +107,17 @@ def head_matrices(model: nn.Module, parts: Sequence[str]) -> list[LayerMatrices]
 
 
 def _matrix(
-    part: str, name: str, streams: Streams, filled: "FilledStreams", zeros: "FilledStreams"
+    part: str, name: str, streams: Streams, filled: "_FilledStreams", zeros: "_FilledStreams"
 ) -> Tensor:
     """Return the matrices (head, width, d_model) to the queries, keys or values of an attention, in
     double precision."""
     stream = streams.query if name == "query" else streams.key
     vectors, biases = (getattr(run.calls[part], name)[0, :, 0] for run in (filled, zeros))
     leaf = filled.leaves[stream.site]
-    gradients = matrices_to([vectors.flatten()], leaf, [0])
+    gradients = _matrix_to(vectors.flatten(), leaf)
     if gradients is None:
         raise CouldNotRun(f"a {name} of {part} is made of several positions; it has no matrix.")
-    matrices = gradients[0].double().reshape(*vectors.shape, -1)
+    matrices = gradients.double().reshape(*vectors.shape, -1)
     made: Tensor = matrices @ leaf.detach()[0, 0].double()
     if not are_close(made, (vectors.detach() - biases).double(), vectors.dtype):
         raise CouldNotRun(
@@ -127,23 +127,20 @@ def _matrix(
     return matrices
 
 
-def matrices_to(vectors: Sequence[Tensor], leaf: Tensor, places: Sequence[int]) -> Tensor | None:
-    """Return the matrices from a leaf (row, length, d_model) at some positions of the first row to
-    a vector (width,) at each, (position, width, d_model); None if other positions come in."""
-    width = len(vectors[0])
-    ones = torch.eye(width, device=leaf.device, dtype=leaf.dtype)
-    step, matrices = max(1, _MOST_GRADIENTS // leaf.numel()), []
-    for vector, place in zip(vectors, places, strict=True):
-        for first in range(0, width, step):
-            some = ones[first : first + step]
-            gradients: Tensor = torch.autograd.grad(
-                vector, leaf, some, retain_graph=True, is_grads_batched=True, materialize_grads=True
-            )[0]
-            matrices.append(gradients[:, 0, place].clone())
-            gradients[:, 0, place] = 0.0
-            if bool((gradients != 0).any()):
-                return None
-    return torch.cat(matrices).reshape(len(vectors), width, -1)
+def _matrix_to(vector: Tensor, leaf: Tensor) -> Tensor | None:
+    """Return the matrix (width, d_model) from the first position of a leaf (row, length, d_model)
+    to a vector (width,); None if other positions come in."""
+    ones = torch.eye(len(vector), device=leaf.device, dtype=leaf.dtype)
+    rows = []
+    for some in torch.split(ones, max(1, _MOST_GRADIENTS // leaf.numel())):
+        gradients: Tensor = torch.autograd.grad(
+            vector, leaf, some, retain_graph=True, is_grads_batched=True, materialize_grads=True
+        )[0]
+        rows.append(gradients[:, 0, 0].clone())
+        gradients[:, 0, 0] = 0.0
+        if bool((gradients != 0).any()):
+            return None
+    return torch.cat(rows)
 
 
 def _output(model: nn.Module, part: str, value: Tensor) -> Tensor:
@@ -175,7 +172,7 @@ def through_norms(model: nn.Module, paths: Iterable[str], rows: Tensor) -> Tenso
     return rows
 
 
-class FilledStreams(Hook):
+class _FilledStreams(Hook):
     """Fills the streams of attentions by a function of their values, and notes the calls of these.
 
     streams: by the attention's path · leaves: what fills them, by their sites · calls: by path.
@@ -196,10 +193,6 @@ class FilledStreams(Hook):
         """
         with installed(model, self):
             call(model)
-        self.check_calls()
-
-    def check_calls(self) -> None:
-        """Raise unless every attention was called."""
         lacking = self._parts - set(self.calls)
         if lacking:
             raise CouldNotRun(f"the model ran without {min(lacking)}.")
@@ -228,22 +221,17 @@ def _example(model: nn.Module) -> Call:
 
 
 @contextmanager
-def norms_as(
-    model: nn.Module, change: Callable[[nn.Module, Tensor, Tensor], Tensor | None]
-) -> Iterator[None]:
-    """Let modules that are norms by their type's name give what `change` makes of the module, its
-    input and its output; None for the output itself."""
+def _unit_norms(model: nn.Module) -> Iterator[None]:
+    """Give modules that are norms by their type's name the scale 1 within the `with`."""
 
-    def changed(module: nn.Module, args: Any, output: Any) -> Tensor | None:
-        return change(module, args[0], output) if args and isinstance(output, Tensor) else None
+    def scale_one(module: nn.Module, args: Any, output: Any) -> Tensor | None:
+        if not args or not isinstance(output, Tensor):
+            return None
+        norm = HeldNorm.of_module(module, args[0], output)
+        return None if norm is None else norm.at_unit_scale()(args[0])
 
     with ExitStack() as stack:
-        for module in filter(is_norm, model.modules()):
-            stack.callback(module.register_forward_hook(changed).remove)
+        for module in model.modules():
+            if is_norm(module):
+                stack.callback(module.register_forward_hook(scale_one).remove)
         yield
-
-
-def _at_unit_scale(module: nn.Module, x: Tensor, output: Tensor) -> Tensor | None:
-    """Give a norm the scale 1."""
-    norm = HeldNorm.of_module(module, x, output)
-    return None if norm is None else norm.at_unit_scale()(x)

@@ -175,10 +175,7 @@ def one_head(model: nn.Module, head: str) -> tuple[str, int]:
     """Return the part and the number of a head."""
     if not isinstance(head, str):
         raise WrongUsage(f'head= is a name such as "0.1", layer and head; got {head!r}.')
-    sizes = {part: number_of_heads(model, part) for part in attentions(model)}
-    chosen = [
-        (part, number) for part, heads in heads_named([head], sizes).items() for number in heads
-    ]
-    if len(chosen) != 1:
+    [(part, numbers)] = chosen_heads(model, attentions(model), [head]).items()
+    if len(numbers) != 1:
         raise WrongUsage(f"head= names one head, such as {head}.0; got {head!r}, a layer.")
-    return chosen[0]
+    return part, numbers[0]

@@ -241,7 +241,7 @@ class ZeroPass(_Pass):
         d_model)."""
         leaf = self._leaves[site]
         width = self.call.query.shape[-1]
-        found = leaf.new_zeros(len(vectors), width, leaf.shape[2])
+        matrices = leaf.new_zeros(len(vectors), width, leaf.shape[2])
         largest = max(self.call.query.numel(), self.call.key.numel())
         step = max(1, _MOST_GRADIENTS // largest)
         for numbers in _apart(vectors):
@@ -250,8 +250,8 @@ class ZeroPass(_Pass):
                 gradients = self._gradients(leaf, [vectors[at] for at in numbers], channels)
                 for number in numbers:
                     row = self._rows.index(vectors[number].position)
-                    found[number, channels] = gradients[:, 0, row]
-        return found
+                    matrices[number, channels] = gradients[:, 0, row]
+        return matrices
 
     def _gradients(self, leaf: Tensor, vectors: Sequence[HeadVector], channels: Tensor) -> Tensor:
         """Return the gradients of channels of vectors to a leaf, (channel, 1, position, d_model),
@@ -263,11 +263,11 @@ class ZeroPass(_Pass):
                 wanted[name] = value.new_zeros(len(channels), *value.shape).transpose(2, 3)
             wanted[name][torch.arange(len(channels)), 0, head, position, channels] = 1.0
         outputs = [getattr(self.call, name) for name in wanted]
-        found: Tensor = torch.autograd.grad(
+        gradients: Tensor = torch.autograd.grad(
             outputs, leaf, list(wanted.values()),
             retain_graph=True, is_grads_batched=True, materialize_grads=True,
         )[0]  # fmt: skip
-        return found
+        return gradients
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Put zeros in the place of a stream."""
