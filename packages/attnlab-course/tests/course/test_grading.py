@@ -199,6 +199,13 @@ def test_a_banned_name_holds_the_points_until_a_review(room, hand_in, grade):
         grade()
 
 
+def test_a_review_shows_the_line_of_the_use_and_not_of_a_definition(room, hand_in, grade):
+    program = "import numpy\ndef double(multiply):\n    return float(numpy.multiply(multiply, 2))\n"
+    hand_in("alice", {"double.py": program})
+    grade()
+    assert "in line 3, return float(" in (room / "grades" / "reviews.csv").read_text()
+
+
 def test_texts_wait_for_points_and_keep_them(room, hand_in, grade):
     hand_in("alice", {"why.txt": "because"})
     book = grade()

@@ -148,11 +148,11 @@ def _grade_program(
 
 
 def _place(source: str, names: Iterable[str]) -> str:
-    """Return the first line of a program in which one of the names stands, with its number."""
-    for number, line in enumerate(source.splitlines(), 1):
-        if any(name in line for name in names):
-            return " in " + inert(f"line {number}, {line}")
-    return ""
+    """Return the first line of a program that has one of the names; a definition's comes last."""
+    lines = enumerate(source.splitlines(), 1)
+    found = [(number, line) for number, line in lines if any(name in line for name in names)]
+    found.sort(key=lambda place: place[1].lstrip().startswith(("def ", "class ")))
+    return " in " + inert("line {}, {}".format(*found[0])) if found else ""
 
 
 def _grade_text(course: Course, submission: Submission, exercise: str, texts: Sheet) -> Grade:
