@@ -264,15 +264,6 @@ def test_each_page_has_one_name_and_is_in_the_menu_once():
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_each_notebook_says_what_is_learned_and_what_comes_next(path):
-    cells = [cell for cell in notebook_of(path).cells if cell.cell_type == "markdown"]
-    assert "You will learn" in cells[0].source
-    last = cells[-1].source.rpartition("\n## ")[2] or cells[-1].source
-    assert last.removeprefix("## ").startswith("What next\n")
-    assert re.search(r"\]\([\w./-]+\.md", last)
-
-
 @pytest.mark.slow
 def test_a_file_runs_where_attnlab_is_installed_and_a_wrong_first_cell_is_seen(tmp_path):
     path = DOCS / "notebooks" / "sorting.md"

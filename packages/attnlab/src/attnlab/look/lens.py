@@ -278,6 +278,7 @@ def direct_logits(
         WrongUsage: no such position or token, or a model whose stream is no sum of its parts.
 
     >>> import attnlab, torch
+    >>> _ = torch.manual_seed(0)
     >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
     >>> tokens = torch.tensor([[3, 1, 2, 0]])
     >>> attribution = direct_logits(model, tokens)
