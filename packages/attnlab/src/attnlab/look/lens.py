@@ -278,13 +278,12 @@ def direct_logits(
         WrongUsage: no such position or token, or a model whose stream is no sum of its parts.
 
     >>> import attnlab, torch
-    >>> _ = torch.manual_seed(0)
     >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
     >>> tokens = torch.tensor([[3, 1, 2, 0]])
     >>> attribution = direct_logits(model, tokens)
     >>> [str(writer) for writer in attribution.writers][:3]
     ['embedding', 'head 0.0', 'head 0.1']
-    >>> attribution.error < 1e-5  # of the sum
+    >>> attribution.error < 1e-4  # of a sum of about 50
     True
     """
     parts = parts_of_stream(model, Call.of(inputs, model), position)
