@@ -1,5 +1,6 @@
 """The mistake behind a wrong answer: the known one whose answers are the same in every case."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,9 +39,9 @@ def _reference_answer(questions: Questions, source: str, number: int) -> CaseAns
     """Put one case to a program of the course, in this process and only once."""
     key = (source, number)
     if key not in questions.known:
-        names = load_source(source)
-        with np.errstate(all="ignore"):  # a mistake may divide by 0
-            reply = ask_names(names, [questions.encoded[number]])
+        with np.errstate(all="ignore"), warnings.catch_warnings():  # a mistake may divide by 0
+            warnings.simplefilter("ignore")
+            reply = ask_names(load_source(source), [questions.encoded[number]])
         questions.known[key] = reply.answers[0]
     return questions.known[key]
 
