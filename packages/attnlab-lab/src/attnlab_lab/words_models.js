@@ -43,7 +43,7 @@ export const MODEL_WORDS = {
   headCell: (name, words) => `Head ${name}: ${words}.`,
   sorted: (shown, all) => (shown < all ? `The first ${shown} of ${count(all, "head")}` : `All ${count(all, "head")}`),
   head: "Head",
-  mapKeys: "Arrow keys read squares, Enter or x cuts an edge or mends it, plus and minus zoom",
+  mapKeys: "Arrow keys read squares, x cuts an edge or mends it, w says why it is there, Enter does what a click does, plus and minus zoom",
   headKeys: "Arrow keys read heads, Enter shows one large",
   knockOut: (name) => `Knock out head ${name}`,
   giveBack: (name) => `Give head ${name} back`,
@@ -64,10 +64,26 @@ export const MODEL_WORDS = {
   taken: (lab, isAdded) => `${isAdded ? "Done." : "Taken back."} ${wordAnswer(lab)}`,
   badChange: (word) => `This link says “${word.slice(0, 20)}”, which is no edit of this room.`,
   keys: [
-    ["arrow keys", "read the squares of a map, or move among the heads"], ["x", "cut the edge, or mend it"],
+    ["arrow keys", "read the squares of a map, or move among the heads"], ["x", "cut the edge, or mend it"], ["w", "say why the head looks there"],
     ["h", "knock the head out, or give it back"], ["[ ]", "previous and next head"], ["+ −", "zoom in a map"],
     ["z Z", "undo, redo"], ["1 2 3", "before, after, difference"], ["?", "these keys"],
   ],
+};
+
+export const WHY_WORDS = {
+  presses: {
+    label: "What a click on a square does",
+    names: { cut: "A click cuts", why: "A click says why" },
+    titles: { cut: "cut the edge, or mend it", why: "the score of the square, taken apart into the parts of the stream" },
+  },
+  title: (head, [query, of], [key, to]) => `Why head ${head} looks from ${query} ${quote(of)} at ${key} ${quote(to)}`,
+  said: (score, weight) =>
+    `The score is ${score}, the weight ${weight}. The score is a sum of products: a part of the query’s stream, times a part of the key’s. The largest:`,
+  term: (query, key) => `${query} · ${key}`,
+  rest({ others, rest, position }, word) {
+    const words = others ? `${count(others, "other term")} together: ${word(rest)}. ` : "";
+    return `${words}${position ? `A bias by position: ${word(position)}. ` : ""}It is of the model without edits.`;
+  },
 };
 
 export const PATCH_WORDS = {

@@ -174,6 +174,76 @@ def test_a_click_changes_the_probabilities_of_a_language_model(opened: Any, deco
 
 
 @pytest.mark.slow
+def bars(page: Any) -> list[tuple[str, float]]:
+    """The terms of a score, as the bars say them."""
+    rows = page.locator(".why-part .bars li").all_inner_texts()
+    told = [row.replace("−", "-").rsplit("\n", 1) for row in rows]
+    return [(words.strip(), float(number)) for words, number in told]
+
+
+def check_reasons(page: Any, folder: Path, query: int, key: int) -> None:
+    """Ask for a square by a click, and check its terms against Python's."""
+    page.get_by_role("button", name="A click says why").click()
+    click_cell(page, ONE_HEAD, query, key)
+    page.locator(".why-part h2").wait_for()
+    settled(page)
+    terms = attnlab.why(loaded(folder), TEXT, head="1.2", query=query, key=key)
+    assert f"Why head 1.2 looks from {query} " in page.locator(".why-part h2").inner_text()
+    score = re.search(
+        r"score is (\S+), the weight (\S+)\.", page.locator(".said").first.inner_text()
+    )
+    assert score is not None
+    numbers = [float(each.replace("−", "-")) for each in score.groups()]
+    assert numbers == pytest.approx([terms.score, terms.weight], rel=1e-3)
+    wanted = terms.top(12)
+    shown = bars(page)
+    assert [words for words, _ in shown] == [f"{one} · {two}" for one, two, _ in wanted]
+    assert [number for _, number in shown] == pytest.approx([term for *_, term in wanted], rel=6e-3)
+    widths = page.locator(".why-part .track i").evaluate_all(
+        "bars => bars.map(bar => bar.getBoundingClientRect().width)"
+    )
+    assert widths == sorted(widths, reverse=True)
+    assert widths[0] > 0
+
+
+def test_a_click_says_why_the_head_looks_there(opened: Any, decoder: Path) -> None:
+    page = opened(model=decoder, text=TEXT, look="1.2")
+    check_reasons(page, decoder, 5, 2)
+    assert edits(page) == []
+    click_cell(page, ONE_HEAD, 0, 3)  # which is masked
+    assert "masked" in page.locator(".why-part .refused").inner_text()
+    assert page.locator(".why-part .bars").is_hidden()
+    page.locator("canvas.heatmap").nth(ONE_HEAD).focus()
+    press(page, "Home", "w")  # the key asks too
+    assert "query" not in page.locator(".why-part .refused").inner_text()
+    press(page, "[")  # another head
+    assert page.locator(".why-part").is_hidden()
+
+
+def test_a_wrong_term_is_caught(context: Any, opened: Any, decoder: Path) -> None:
+    def alter(told: Any) -> None:
+        told["terms"][1][2] *= 1.05
+
+    page = context.new_page()
+    tamper(page, "/api/models/why", alter)
+    opened(page, model=decoder, text=TEXT, look="1.2")
+    with pytest.raises(AssertionError):
+        check_reasons(page, decoder, 5, 2)
+
+
+def test_why_in_the_room_is_that_of_python(tmp_path: Path) -> None:
+    name = str(saved("gpt2", tmp_path / "gpt2"))
+    status, told = asked("why_cell", name=name, text=TEXT, head="1.2", query=5, key=2)
+    terms = attnlab.why(attnlab.load(name), TEXT, head="1.2", query=5, key=2)
+    assert status == 200
+    assert [tuple(term) for term in told["terms"]] == terms.top(12)
+    total = sum(term for _, _, term in told["terms"]) + told["rest"] + told["position"]
+    assert total == pytest.approx(told["score"], abs=1e-5)
+    assert told["others"] == terms.terms.numel() - 12
+    status, told = asked("why_cell", name=name, text=TEXT, head="9.9", query=5, key=2)
+    assert (status, "no head 9.9" in told["error"]) == (400, True)
+
+
 def test_by_keyboard_from_an_empty_page_and_back_by_its_link(
     context: Any, opened: Any, decoder: Path
 ) -> None:

@@ -26,11 +26,11 @@ export function makeTrack(share, look = {}) {
   return make("span", { class: "track", "aria-hidden": true }, bar);
 }
 
-// A bar to the left or to the right of zero.
-export function makeSigned(value) {
-  const share = clamp(Math.abs(value) / LONGEST, 0, 1);
+// A bar to the left or to the right of zero, which ends at `longest`.
+export function makeSigned(value, longest = LONGEST, words = value.toFixed(2).replace("-", "−")) {
+  const share = clamp(Math.abs(value) / longest, 0, 1);
   const track = makeTrack(share, { class: value < 0 ? "minus" : "" });
-  const figure = make("span", { class: "figure" }, value.toFixed(2).replace("-", "−"));
+  const figure = make("span", { class: "figure" }, words);
   return make("span", { class: "signed" }, track, figure);
 }
 

@@ -12,21 +12,23 @@ import { makeKeys } from "../parts/keys.js";
 import { badgeOf, makeHeadMap, sourceOf } from "../parts/maps.js";
 import { makeModelSession } from "../parts/model_session.js";
 import { makePatching } from "../parts/patching.js";
+import { makeReasons } from "../parts/reasons.js";
 import { makeHeadings, makeRow } from "../parts/one_input.js";
 import { askServer } from "../parts/server.js";
 import { onKeys } from "../parts/table_map.js";
 import { makeWholeMap } from "../parts/whole_map.js";
 import { WORDS } from "../words.js";
-import { MODEL_WORDS } from "../words_models.js";
+import { MODEL_WORDS, WHY_WORDS } from "../words_models.js";
 import { changeOf } from "./bench.js";
 
+const PRESSES = ["cut", "why"];
 const VIEWS = ["before", "after", "difference"];
 const SHARES = makeScale(0, 1, true); // square roots: most weights of a real model are small
 const SHIFTS = makeScale(-1, 1, true);
 const LONGEST_IN_LINK = { model: 300, text: 1000, look: 50, part: 20, by: 50, changes: 300 }; // characters
 
 export function makeModels({ lab: own }, page) {
-  const view = { by: "first", variant: "after", query: null };
+  const view = { by: "first", variant: "after", press: "cut", query: null };
   const { lab, deeds } = makeModelSession({
     hear, say: page.say,
     busy: (isBusy) => {
@@ -51,16 +53,17 @@ export function makeModels({ lab: own }, page) {
   });
   const measures = choice(MODEL_WORDS.measures, MEASURES, "by");
   const variants = choice(WORDS.variants, VIEWS, "variant");
+  const presses = choice(WHY_WORDS.presses, PRESSES, "press");
   const heads = makeAllHeads(lab, view, deeds.choose);
   const whole = makeWholeMap(deeds.goTo);
   const map = makeHeadMap({
-    press: cut,
+    press,
     read: (cell) => lab.shown && strip.show(lab.shown, cell ? cell[0] : queryNow()),
-    key: onKeys(["x", "Enter"], cut),
+    key: (...pressed) => [onKeys(["Enter"], press), onKeys(["x"], cut), onKeys(["w"], why)].some((hear) => hear(...pressed)),
   }, MODEL_WORDS.mapKeys);
   const legends = [makeRamp(SHARES, "weight 0", "1"), makeRamp(SHIFTS, "−1", "1")];
   legends.forEach((legend) => legend.append(makeMaskedNote(WORDS.masked)));
-  const patching = makePatching();
+  const [patching, reasons] = [makePatching(), makeReasons()];
   const edits = makeEditsList({ lab, ...deeds, tokensOf });
   const nameForm = makeForm(MODEL_WORDS.model, name, MODEL_WORDS.open, () => begin({ model: name.value.trim().replace(/\/+$/, "") }));
   const textForm = makeForm(MODEL_WORDS.text, text, MODEL_WORDS.read, () => {
@@ -79,7 +82,8 @@ export function makeModels({ lab: own }, page) {
     make("div", { class: "looking" },
       make("section", { class: "head-part", "aria-labelledby": "maps-title" },
         make("div", { class: "head-bar" }, make("h2", { id: "maps-title" }, WORDS.oneHead), variants.root),
-        make("div", { class: "one-map" }, map.root, whole.root, ...legends), make("div", { class: "bar" }, knock), strip.root),
+        make("div", { class: "one-map" }, map.root, whole.root, ...legends), make("div", { class: "bar" }, knock, presses.root), strip.root),
+      reasons.root,
       heads.list),
     make("div", { class: "learning" },
       make("section", {}, answerTitle, answer), edits.root,
@@ -115,6 +119,15 @@ export function makeModels({ lab: own }, page) {
     deeds.cut(cell);
   }
 
+  function why(cell) {
+    reasons.ask(lab, cell);
+  }
+
+  function press(cell) {
+    if (view.press === "why") why(cell);
+    else cut(cell);
+  }
+
   // The tokens that an edge may name: those of the text.
   function tokensOf({ layer }) {
     return typeof layer === "number" || layer.startsWith("encoder") ? lab.told.tokens : [];
@@ -130,6 +143,7 @@ export function makeModels({ lab: own }, page) {
     const { facts: known, shown, head } = lab;
     for (const part of [facts, textForm, expected, reading]) part.hidden = !shown;
     patching.root.hidden = !lab.told?.has_one_answer;
+    reasons.show(lab);
     if (!shown) return;
     if (document.activeElement !== name) name.value = lab.model;
     if (document.activeElement !== text) text.value = lab.text;
@@ -138,6 +152,7 @@ export function makeModels({ lab: own }, page) {
     expected.textContent = MODEL_WORDS.reads(known.expected);
     measures.show(view.by);
     variants.show(view.variant);
+    presses.show(view.press);
     edits.show();
     const isOut = findEdit(lab.edits, { kind: "zero", ...headOf(head) }) !== undefined;
     knock.textContent = isOut ? MODEL_WORDS.giveBack(head) : MODEL_WORDS.knockOut(head);

@@ -27,8 +27,10 @@ from attnlab.look.heads import (
     number_of_heads,
     read_head,
 )
+from attnlab.look.inputs import Call
 from attnlab.look.questions import Passage, Question
 from attnlab.look.recording import Recording, record
+from attnlab.look.score_terms import score_terms
 from attnlab.look.summaries import Summarize
 from attnlab.look.text_questions import (
     TextAnswer,
@@ -47,6 +49,7 @@ _MOST_TOKENS = 4_096
 _WINDOW = 512  # queries and keys of which all weights are sent; of longer texts, a part
 _CELLS = 64  # along each side of the map of a whole text
 _TOP = 5  # likeliest answers before the edits, and after
+_MOST_TERMS = 12  # of a score
 _MOST_PLACES = 4  # with an answer, those that changed most
 
 
@@ -169,6 +172,22 @@ def _part_of(length: int, start: int) -> slice:
     return slice(first, min(length, first + _WINDOW))
 
 
+def _why_cell(name: str, text: str, head: str, query: int, key: int) -> dict[str, object]:
+    """Take the score of a cell apart, as the model computes it without edits."""
+    question, passage = _asked(name, _written(name), text)
+    call = Call(passage.arguments, passage.options, 1)
+    terms = score_terms(question.model, call, passage.words, head=head, query=query, key=key)
+    shown = terms.top(_MOST_TERMS)
+    return {
+        "score": terms.score,
+        "weight": terms.weight,
+        "position": terms.position,
+        "terms": shown,
+        "others": terms.terms.numel() - len(shown),
+        "rest": float(terms.terms.sum()) - sum(term for _, _, term in shown),
+    }
+
+
 def _patch_model(
     name: str, clean: str, corrupted: str, target: str = "", kind: str = "stream"
 ) -> dict[str, object]:
@@ -180,6 +199,7 @@ WORK: dict[str, Callable[..., object]] = {
     "open_model": _open_model,
     "ask_model": _ask_model,
     "patch_model": _patch_model,
+    "why_cell": _why_cell,
 }
 
 

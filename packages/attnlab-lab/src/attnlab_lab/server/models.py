@@ -42,6 +42,16 @@ class TextRequest(ModelRequest):
     page: PageId = None
 
 
+class WhyRequest(ModelRequest):
+    """A text, a head, and the query and the key whose score is taken apart."""
+
+    text: str = Field(max_length=40_000)
+    head: str = Field(min_length=1, max_length=200)
+    query: int = Field(ge=0, le=10_000)
+    key: int = Field(ge=0, le=10_000)
+    page: PageId = None
+
+
 class PatchRequest(ModelRequest):
     """Two texts of equally many tokens, what is patched, and the answer that is measured; empty for
     the model's."""
@@ -82,6 +92,10 @@ def add_models(app: FastAPI, lab: Lab) -> None:
     @app.post("/api/models/ask")
     async def ask_it(request: TextRequest) -> Response:
         return await ask("ask_model", request, request.page)
+
+    @app.post("/api/models/why")
+    async def why(request: WhyRequest) -> Response:
+        return await ask("why_cell", request, request.page)
 
     @app.post("/api/models/patch")
     async def patch_it(request: PatchRequest) -> Response:
