@@ -1,4 +1,4 @@
-"""How many numbers and bytes tensors take."""
+"""How many numbers and bytes tensors take, and which tensors hold those of quantized weights."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -25,3 +25,21 @@ def count_bytes(tensors: "Iterable[Tensor]") -> int:
     40
     """
     return sum(tensor.nbytes for tensor in tensors)
+
+
+def stored_tensors(tensor: "Tensor") -> "list[Tensor]":
+    """Return the tensors that hold the numbers of one: itself, or those that a quantized weight is
+    made of.
+
+    >>> import torch
+    >>> weight = torch.zeros(2, 3)
+    >>> stored_tensors(weight)[0] is weight
+    True
+    """
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    if not is_traceable_wrapper_subclass(tensor):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    parts = [getattr(tensor, name) for name in names]
+    return [part for inner in parts for part in stored_tensors(inner)]

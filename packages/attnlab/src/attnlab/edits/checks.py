@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from attnlab.core.sizes import stored_tensors
 from attnlab.edits.certificate import OutputChange, is_traced
 from attnlab.edits.editor import Editor
 from attnlab.parts.cache import Cache
@@ -311,6 +312,7 @@ def _hash(model: nn.Module) -> str:
     for name, tensor in model.named_parameters():
         if not tensor.is_meta:
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-            values = tensor.detach().cpu().contiguous().reshape(-1)
-            digest.update(values.view(torch.uint8).numpy().data)
+            for part in stored_tensors(tensor):
+                values = part.detach().cpu().contiguous().reshape(-1)
+                digest.update(values.view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -25,6 +25,8 @@ def load(
     revision: str | None = None,
     dtype: torch.dtype | str | None = None,
     device: torch.device | str | None = None,
+    device_map: str | Mapping[str, object] | None = None,
+    quantization: Any = None,
 ) -> nn.Module:
     """Load a model, ready to be recorded and edited; a foreign one comes as `Pretrained`.
 
@@ -38,6 +40,10 @@ def load(
             what its files say.
         revision: of a hub id, a branch, tag or commit.
         dtype, device: of the weights; None for what the files say, and the processor.
+        device_map: where to put each module of a large model, as transformers takes it: "auto", or
+            devices by the paths of modules.
+        quantization: a config of transformers by which weights are quantized as they are read, such
+            as `BitsAndBytesConfig(load_in_8bit=True)`.
 
     Returns:
         the model, a module in evaluation mode: one of attnlab's as it is, a foreign one as a
@@ -56,7 +62,10 @@ def load(
     >>> model.training
     False
     """
-    options = {"head": head, "revision": revision, "dtype": dtype, "device": device}
+    options = {
+        "head": head, "revision": revision, "dtype": dtype, "device": device,
+        "device_map": device_map, "quantization": quantization,
+    }  # fmt: skip
     if isinstance(model, nn.Module):
         from attnlab.pretrained.attach import attach
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun
+from attnlab.errors import CouldNotRun, one_line
 from attnlab.look.anatomy import Function, are_close, device_of, example_of
 from attnlab.look.heads import number_of_heads
 from attnlab.look.inputs import Call, foreign_of
@@ -114,7 +114,12 @@ def _matrix(
     stream = streams.query if name == "query" else streams.key
     vectors, biases = (getattr(run.calls[part], name)[0, :, 0] for run in (filled, zeros))
     leaf = filled.leaves[stream.site]
-    gradients = _matrix_to(vectors.flatten(), leaf)
+    try:
+        gradients = _matrix_to(vectors.flatten(), leaf)
+    except RuntimeError as error:  # by weights of 4 bits, for one
+        raise CouldNotRun(
+            f"a {name} of {part} has no gradient, so it has no matrix: {one_line(error, 100)}"
+        ) from None
     if gradients is None:
         raise CouldNotRun(f"a {name} of {part} is made of several positions; it has no matrix.")
     matrices = gradients.double().reshape(*vectors.shape, -1)

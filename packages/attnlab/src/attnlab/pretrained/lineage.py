@@ -10,6 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from attnlab.core.sizes import stored_tensors
+
 _PRODUCTS = ("matmul", "bmm", "mm", "einsum", "baddbmm")
 _PROJECTIONS = ("linear", "conv1d", "conv2d", "conv3d", "addmm")
 
@@ -18,13 +20,13 @@ class Lineage:
     """Follows products of activations through operations that keep the count of their numbers."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+        self._weights = set(map(_storage_of, model.parameters()))
         self._marks: Any = WeakTensorKeyDictionary()
         self._features: Any = WeakTensorKeyDictionary()  # of projections: strides, their axis
 
     def is_weight(self, value: Tensor) -> bool:
         """Is a tensor a parameter of the model, or a view of one?"""
-        return value.untyped_storage().data_ptr() in self._weights
+        return _storage_of(value) in self._weights
 
     def is_product(self, value: Tensor) -> bool:
         """Is a tensor made by a product of two activations?"""
@@ -71,6 +73,12 @@ class Lineage:
                 self._features[_base_of(output)] = known
             if mark is not None and operand.numel() == output.numel():
                 self.mark(output, mark)
+
+
+def _storage_of(value: Tensor) -> int:
+    """Return what tells a tensor's memory apart; quantized weights have none of their own."""
+    is_plain = stored_tensors(value)[0] is value
+    return value.untyped_storage().data_ptr() if is_plain else id(value)
 
 
 def _base_of(value: Tensor) -> Tensor:

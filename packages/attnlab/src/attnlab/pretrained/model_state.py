@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from attnlab.core.sizes import stored_tensors
 from attnlab.seeds import random_state_restored
 
 _COPIED = 2**28
@@ -88,6 +89,11 @@ class _State:
         return inside
 
     def _keep_tensor(self, value: Tensor) -> None:
+        parts = stored_tensors(value)
+        if parts[0] is not value:  # a quantized weight
+            for part in parts:
+                self._keep_tensor(part)
+            return
         if value.layout != torch.strided or value.device.type == "meta":
             return
         copied = None

@@ -11,11 +11,11 @@ import inspect
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -83,8 +83,22 @@ class Differences:
         require(not differences, f"the weights in {where}", words)
 
 
+class Placement(NamedTuple):
+    """Where weights are put, and by which config of transformers they are quantized; None: on the
+    processor, and as they are."""
+
+    device_map: str | Mapping[str, object] | None = None
+    quantization: Any = None
+
+    @property
+    def options(self) -> JsonObject:
+        """The arguments of `from_pretrained`."""
+        named = {"device_map": self.device_map, "quantization_config": self.quantization}
+        return {name: value for name, value in named.items() if value is not None}
+
+
 def build(
-    folder: ModelFolder, head: str | None, dtype: torch.dtype | None, device: torch.device | None
+    folder: ModelFolder, head: str | None, dtype: torch.dtype | None, placement: Placement
 ) -> tuple[nn.Module, Any | None, list[str]]:
     """Build the model of a folder in evaluation mode; return it with its tokenizer, if transformers
     can build it, and notes for the user.
@@ -94,7 +108,7 @@ def build(
             its weights, or the memory does not suffice.
         WrongUsage: a head that the family does not have.
     """
-    options: JsonObject = {} if device is None else {"device_map": {"": str(device)}}
+    options = placement.options
     transformers = import_transformers()
     where = str(folder.path)
     with quiet(), errors_explained(where):

@@ -15,7 +15,7 @@ import socket
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from torch import nn
 
 from attnlab.core.store import check_room
 from attnlab.errors import CouldNotRun, WrongUsage, one_line
-from attnlab.pretrained.open.build import HEADS, build
+from attnlab.pretrained.open.build import HEADS, Placement, build
 from attnlab.pretrained.open.folder import (
     CONFIG,
     INDEX,
@@ -63,6 +63,8 @@ def open_pretrained(
     dtype: torch.dtype | str | None = None,
     device: torch.device | str | None = None,
     head: str | None = None,
+    device_map: str | Mapping[str, object] | None = None,
+    quantization: Any = None,
 ) -> Opened:
     """Open a pretrained model in evaluation mode.
 
@@ -75,6 +77,10 @@ def open_pretrained(
         device: where to put the model; None for the CPU.
         head: the model's head, one of `HEADS` ("none", "causal-lm", …); None for that of
             `config.json`.
+        device_map: instead of a device, where to put each module, as transformers takes it:
+            "auto", or devices by the paths of modules.
+        quantization: a config of transformers by which the weights are quantized as they are read,
+            such as `BitsAndBytesConfig(load_in_8bit=True)`.
 
     Raises:
         CouldNotRun: there is no such model, or it cannot be opened safely; the sentence says what
@@ -82,6 +88,9 @@ def open_pretrained(
         WrongUsage: an unknown head, dtype or device.
     """
     number_type, place = _dtype(dtype), _device(device)
+    if device_map is not None and place is not None:
+        raise WrongUsage("device= puts a model in one place and device_map= in several; give one.")
+    placement = Placement(device_map if place is None else {"": str(place)}, quantization)
     if head is not None and not isinstance(head, str):
         raise WrongUsage(f"head is one of {', '.join(HEADS)}; got {head!r}.")
     path, source = _locate(x, revision)
@@ -93,7 +102,7 @@ def open_pretrained(
         name, source = folder_name(gguf.resolve()), f"the GGUF file {gguf}"
         path = convert_gguf(gguf)
     folder = inspect_folder(path)
-    model, tokenizer, notes = build(folder, head, number_type, place)
+    model, tokenizer, notes = build(folder, head, number_type, placement)
     return Opened(model, tokenizer, name, source, tuple(notes))
 
 
