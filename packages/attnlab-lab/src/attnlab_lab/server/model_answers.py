@@ -30,7 +30,7 @@ from attnlab.look.heads import (
 from attnlab.look.inputs import Call
 from attnlab.look.questions import Passage, Question
 from attnlab.look.recording import Recording, record
-from attnlab.look.score_terms import score_terms
+from attnlab.look.score_terms import ScoreTerms, why_of
 from attnlab.look.summaries import Summarize
 from attnlab.look.text_questions import (
     TextAnswer,
@@ -176,7 +176,11 @@ def _why_cell(name: str, text: str, head: str, query: int, key: int) -> dict[str
     """Take the score of a cell apart, as the model computes it without edits."""
     question, passage = _asked(name, _written(name), text)
     call = Call(passage.arguments, passage.options, 1)
-    terms = score_terms(question.model, call, passage.words, head=head, query=query, key=key)
+    terms = why_of(
+        question.model, call, passage.words,
+        head=head, query=query, key=key, against=None, target=None,
+    )  # fmt: skip
+    assert isinstance(terms, ScoreTerms)
     shown = terms.top(_MOST_TERMS)
     return {
         "score": terms.score,
