@@ -210,6 +210,7 @@ def why(
             stream that is a sum; without a key, whose values are not seen.
 
     >>> import attnlab, torch
+    >>> _ = torch.manual_seed(0)
     >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
     >>> tokens = torch.tensor([[3, 1, 2, 0]])
     >>> terms = why(model, tokens, head="0.1", query=-1, key=1)

@@ -128,6 +128,7 @@ def patch_all(
             restored. Of several pairs of texts those that do not fit are `refused` in the result.
 
     >>> import attnlab, torch
+    >>> _ = torch.manual_seed(0)
     >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
     >>> tokens = torch.tensor([[3, 1, 2, 0]])
     >>> patched = patch_all(model, tokens, torch.tensor([[1, 1, 2, 0]]))
