@@ -10,20 +10,16 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup, escape
 
-from attnlab.core.store import JsonObject
-from attnlab.core.traces import Trace
 from attnlab.draw.claims import claim_state, sum_up
 from attnlab.draw.json_form import to_json
 from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.numbers import are_figures, column_words
 from attnlab.draw.sections import (
-    Heatmap,
     Maps,
     Passage,
     ReportContent,
@@ -31,8 +27,7 @@ from attnlab.draw.sections import (
     Table,
     Traces,
 )
-from attnlab.draw.wire import pack
-from attnlab.look.heads import head_at
+from attnlab.draw.wire import drawn_map, drawn_trace
 
 _DIGITS = 7
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -128,39 +123,9 @@ def _drawn_part(section: Section) -> Any:
     if isinstance(section, Maps):
         choices = []
         for choice in section.choices:
-            choices.append(to_json(choice) | {"maps": list(map(_drawn_map, choice.maps))})
+            choices.append(to_json(choice) | {"maps": list(map(drawn_map, choice.maps))})
         return to_json(section) | {"choices": choices}
     return _rounded(to_json(section), lambda value: float(f"{value:.{_DIGITS}g}"))
-
-
-def drawn_trace(trace: Trace) -> JsonObject:
-    """Return a trace with its weights in the wire form, as `trace.js` draws it.
-
-    `lengths` are the numbers of keys that are not masked.
-    """
-    heads = []
-    for head in trace.attention:
-        lengths = list(map(len, head.rows))
-        weights = np.full((len(lengths), max(lengths, default=0)), np.nan, np.float32)
-        for row, values in zip(weights, head.rows, strict=True):
-            row[: len(values)] = np.array(values, np.float32)
-        heads.append(
-            {
-                "site": head.site,
-                "name": head_at(head.site, head.head),
-                "key_tokens": head.key_tokens,
-                "lengths": lengths,
-                "weights": pack(weights),
-            }
-        )
-    form: JsonObject = to_json(replace(trace, attention=[]))
-    return form | {"attention": heads}
-
-
-def _drawn_map(heatmap: Heatmap) -> JsonObject:
-    values = np.array(heatmap.rows, np.float64)
-    form: JsonObject = to_json(heatmap)
-    return form | {"rows": pack(np.where(np.isfinite(values), values, np.nan))}
 
 
 def _rounded(value: Any, rounding: Callable[[float], float]) -> Any:

@@ -11,10 +11,17 @@ below zero, codes count from 127 up and down. NaN, such as a masked weight, is 2
 
 import base64
 import zlib
+from dataclasses import replace
 from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+
+from attnlab.core.store import JsonObject
+from attnlab.core.traces import Trace
+from attnlab.draw.json_form import to_json
+from attnlab.draw.sections import Heatmap
+from attnlab.look.heads import head_at
 
 LEVELS = 254
 """The finest codes."""
@@ -58,6 +65,37 @@ def _packed_codes(array: Floats, levels: int) -> Packed:
     largest, codes = quantize(rows, levels, zero)
     content = largest.astype("<f4").tobytes() + codes.tobytes()
     return _packed(array.shape, "codes", content, levels, zero)
+
+
+def drawn_trace(trace: Trace) -> JsonObject:
+    """Return a trace with its weights in the wire form, as `trace.js` draws it.
+
+    `lengths` are the numbers of keys that are not masked.
+    """
+    heads = []
+    for head in trace.attention:
+        lengths = list(map(len, head.rows))
+        weights = np.full((len(lengths), max(lengths, default=0)), np.nan, np.float32)
+        for row, values in zip(weights, head.rows, strict=True):
+            row[: len(values)] = np.array(values, np.float32)
+        heads.append(
+            {
+                "site": head.site,
+                "name": head_at(head.site, head.head),
+                "key_tokens": head.key_tokens,
+                "lengths": lengths,
+                "weights": pack(weights),
+            }
+        )
+    form: JsonObject = to_json(replace(trace, attention=[]))
+    return form | {"attention": heads}
+
+
+def drawn_map(heatmap: Heatmap) -> JsonObject:
+    """Return a map with its numbers in the wire form; what is not finite is missing."""
+    values = np.array(heatmap.rows, np.float64)
+    form: JsonObject = to_json(heatmap)
+    return form | {"rows": pack(np.where(np.isfinite(values), values, np.nan))}
 
 
 def quantize(rows: Floats, levels: int, zero: int = 0) -> tuple[Floats, Codes]:

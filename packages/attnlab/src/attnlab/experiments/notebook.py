@@ -22,10 +22,10 @@ from attnlab.display import Card, displayed
 from attnlab.draw.attention.recordings import to_drawable
 from attnlab.draw.bundle import bundle
 from attnlab.draw.json_form import without_nan
-from attnlab.draw.page import drawn_trace
 from attnlab.draw.sections import shown_trace
 from attnlab.draw.view.maps import fit_maps
 from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, page_facts
+from attnlab.draw.wire import drawn_trace
 from attnlab.edits import Edit, edit, edits_from_json
 from attnlab.errors import AttnlabError, WrongUsage, type_words
 from attnlab.experiments.population.population import Population
