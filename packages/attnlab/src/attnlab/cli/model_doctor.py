@@ -13,6 +13,7 @@ from attnlab.cli.prompts import is_pretrained, open_model
 from attnlab.cli.resolve_run import find_run
 from attnlab.cli.terminal import print_json, tell
 from attnlab.core.sizes import count_bytes, count_numbers
+from attnlab.display import plain
 from attnlab.errors import AttnlabError, WrongUsage, typed
 
 if TYPE_CHECKING:
@@ -46,15 +47,19 @@ def _findings(name: str, model: "Pretrained", seconds: float) -> dict[str, Any]:
 
     bytes: of its parameters. seconds: to open and check it. peak_bytes: of this process. stream:
     how far the stream after any block is from the sum of what its parts add, as a share of its
-    largest number; None if what a block gives is no sum. fast_path: how far the output is from that
-    of torch's fast path; None if it has none. sites, missing: kinds of sites, with `*` for the
+    largest number; None if what a block gives is no sum. limits: the window and the cap of scores
+    that the config states, tried with inputs beyond them. fast_path: how far the output is from
+    that of torch's fast path; None if it has none. sites, missing: kinds of sites, with `*` for the
     number of a layer; missing are those that our own models have.
     """
+    from attnlab.look.limits import limits_of
     from attnlab.look.stream_sums import stream_sums
     from attnlab.sites import site_names
 
     weights = list(model.foreign.parameters())
-    stream = None
+    stream, limits = None, []
+    with suppress(AttnlabError):
+        limits = limits_of(model)
     with suppress(AttnlabError):
         stream = max(stream_sums(model).values())
     return {
@@ -71,6 +76,7 @@ def _findings(name: str, model: "Pretrained", seconds: float) -> dict[str, Any]:
         "peak_bytes": _peak_memory(),
         "attentions": _groups(model),
         "stream": stream,
+        "limits": [{**plain(limit), "holds": limit.holds} for limit in limits],
         "fast_path": model.fast_path,
         "sites": _kinds(site_names(model)),
         "missing": _missing(model),
