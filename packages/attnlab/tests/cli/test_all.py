@@ -70,7 +70,7 @@ def test_out_names_the_folder_of_all_runs_and_json_is_json(run):
     assert found["not_run"] == []
 
 
-@pytest.mark.xdist_group("processes")
+@pytest.mark.slow
 def test_experiments_in_processes_of_their_own_end_in_the_same_bytes(run, monkeypatch, tmp_path):
     monkeypatch.setattr(registry, "EXPERIMENTS", {"anatomy": ANATOMY, "sorting": SORTING})
     tiny = "run all -q --set sorting.steps=20 anatomy.only=normalisation --out"

@@ -12,7 +12,6 @@ from attnlab.cli.estimate import Estimate
 from attnlab.cli.side_by_side import SideBySide
 from attnlab.errors import WrongUsage
 
-pytestmark = pytest.mark.xdist_group("processes")  # their server starts once, for test_all.py too
 FINISHED = "claims.json"
 
 

@@ -87,6 +87,7 @@ def test_the_maps_of_a_document_are_those_of_its_weights(document, weights):
         assert np.array_equal(maps.hidden, np.triu(np.ones((50, 50), bool), 1))
 
 
+@pytest.mark.slow
 def test_all_pages_and_figures_of_a_document_are_written(document, tmp_path, open_html):
     write_document(document, tmp_path / "pages")
     names = {path.name for path in (tmp_path / "pages").rglob("*.*")}

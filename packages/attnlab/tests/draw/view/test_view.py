@@ -294,6 +294,7 @@ def test_accessibility_checks_find_nothing(open_view, looks):
     assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
+@pytest.mark.slow
 def test_themes_repaint_the_maps_and_paper_is_light_with_maps_as_light_as_the_words(open_view):
     page = open_view(make_layers())
     light = cell_colors(page, 0, 7, 0)

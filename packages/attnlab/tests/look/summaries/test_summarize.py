@@ -60,7 +60,8 @@ def test_a_thousand_summaries_are_those_of_the_explicit_weights(way, dtype, boun
     check_cases(way, dtype, bound, range(48 * part, 48 * (part + 1)))
 
 
-@pytest.mark.parametrize("width", sampled([16, 32], 1))
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [16, 32])
 def test_native_narrower_vectors_say_the_same(width, monkeypatch):
     if width > attnlab_native.vector_bytes():
         pytest.skip("vectors of this width are not there")
