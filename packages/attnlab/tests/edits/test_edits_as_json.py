@@ -113,7 +113,7 @@ def test_the_edit_of_another_package_is_read_from_json_without_being_loaded_befo
 
 
 def test_settings_need_their_names_and_copies_keep_them():
-    with pytest.raises(WrongUsage, match=r"such as layer=0 and head=1; got \(0, 1\)"):
+    with pytest.raises(WrongUsage, match=r"got \(0, 1\). Head 0.1 is layer=0, head=1"):
         op.ZeroHead(0, 1)
     with pytest.raises(WrongUsage, match="Temperature needs temperature="):
         op.Temperature()

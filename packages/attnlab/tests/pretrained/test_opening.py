@@ -78,7 +78,7 @@ def test_a_saved_model_opens_as_the_same_model(name, tmp_path, capfd):
     assert same_weights(opened.model, model)
     # The last bit depends on where in memory weights lie.
     torch.testing.assert_close(ask(opened.model), ask(model))
-    assert (opened.tokenizer, opened.name, opened.notes) == (None, "model", ())
+    assert (opened.tokenizer, opened.name, opened.notes) == (None, tmp_path.name, ())
     assert opened.source == f"the folder {tmp_path / 'model'}"
     assert capfd.readouterr().out == ""
 
