@@ -1,5 +1,6 @@
 """Estimates scored: figures that can be redone by hand, and the suite's own."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from attnlab.edits.effects import Patched, PatchTarget
 from attnlab.edits.effects.patches import Recovery
-from attnlab.truth import build_circuit, label
+from attnlab.truth import build_circuit, estimates, label
 from attnlab.truth.estimates import _compared, score_estimates
 from tests.parts.planting import faults_in, planted
 
@@ -76,3 +77,12 @@ def test_patching_is_exact_and_gradients_are_not():
     assert estimated.error.value > 0.0
     assert 0.0 <= estimated.coverage.value <= 1.0
     assert exact.insertion.value >= 0.5
+
+
+def test_circuits_without_a_head_without_effect_have_no_false_findings(monkeypatch):
+    compared = estimates._compared
+    monkeypatch.setattr(estimates, "_compared", lambda *a: compared(*a) | {"false": math.nan})
+    circuit = build_circuit("shift")
+    scored = score_estimates("patching", [(circuit, label(circuit))])
+    assert math.isnan(scored.false.value)
+    assert scored.error.value == 0.0

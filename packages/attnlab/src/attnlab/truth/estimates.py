@@ -89,8 +89,9 @@ def score_estimates(
         one = {key: area.value for key, area in curves.areas.items()}
         one |= _compared(result, truth, is_used, seed)
         for key, value in one.items():
+            values = figures.setdefault(key, [])
             if not math.isnan(value):  # some circuits have no head without effect
-                figures.setdefault(key, []).append(value)
+                values.append(value)
     means = {key: bootstrapped(values) for key, values in figures.items()}
     return Estimated(name, count, **means, seconds=seconds)
 

@@ -117,7 +117,7 @@ def patch_all(
             the clean run.
         estimate: None patches; "gradient" and "integrated" estimate all patches together from one
             pass with gradients or sixteen, see `attnlab.edits.effects.estimates`.
-        how: memory, threads and progress, see `SweepOptions`.
+        how: memory, threads and progress, see `SweepOptions`; an estimate needs none of them.
 
     Returns:
         the effect of each patch, a `Patched`: `effects`, `intervals` over the inputs, `table()` to
