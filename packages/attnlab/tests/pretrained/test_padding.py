@@ -121,7 +121,7 @@ def test_nothing_stays_behind_also_when_the_model_breaks_off(name, error):
         with pytest.raises(type(error)), breaking():
             each.run()
         assert torch.equal(each.run(), each.plain)  # a broken pass is not in the way of the next
-    assert recording is not None
+    assert f"{each.points[0]}.weights" in recording
 
 
 @pytest.mark.parametrize("name", sampled(["llama", "gptj"], 1))
@@ -129,7 +129,7 @@ def test_two_models_in_two_threads_do_not_disturb_each_other(name):
     first, other = tried(name), attach(FAMILIES[name].build(seed=1))
     plain = {first.model: first.plain, other: other(**first.inputs).detach()}
     wrong: list[str] = []
-    together = threading.Barrier(2)
+    together = threading.Barrier(2, timeout=60)
 
     def work(model, head):
         together.wait()
