@@ -19,7 +19,7 @@ import torch
 from attnlab import seeds
 from attnlab.configs import parse_settings
 from attnlab.core.stats import sign_test
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.sentiment.baseline import train_baselines
 from attnlab.experiments.sentiment.comparison import gain_over
 from attnlab.experiments.sentiment.config import MODELS, ModelName, SentimentConfig
@@ -38,7 +38,7 @@ def outcome_of(
 ) -> Outcome:
     """Train the models and both baselines on one split."""
     prepared = {name: prepare(name, config, arrangement, data.classes) for name in names}
-    found = train_all(config, Run(seed), prepared)
+    found = train_all(config, RunContext(seed), prepared)
     for name, correct in found.correct.items():
         shown = " ".join(f"{accuracy:.4f}" for accuracy in correct.double().mean(1).tolist())
         print(f"  {arrangement.name}, {name}: {shown}", file=sys.stderr)

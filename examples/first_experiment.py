@@ -13,7 +13,7 @@ from attnlab import seeds
 from attnlab.configs import Config, option
 from attnlab.draw.sections import Lines, ReportContent, Series
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.experiment import Findings, RunContext
 from attnlab.experiments.sections import parameters_section, settings_section
 
 NAME = "evenly"
@@ -28,7 +28,7 @@ class EvenlyConfig(Config):
     draws: int = option(100, "random inputs", low=1, high=100_000)
 
 
-def run(config: EvenlyConfig, context: Run) -> Findings:
+def run(config: EvenlyConfig, context: RunContext) -> Findings:
     """Record the weights of a decoder whose queries are zero, over random inputs."""
     with seeds.isolated(context.seed, NAME, "model"):
         model = attnlab.Decoder(

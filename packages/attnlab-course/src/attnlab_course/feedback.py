@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attnlab.display import plural
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab_course.cells import parse_program, solution_text
 from attnlab_course.compare import show
 from attnlab_course.exercise import Case, CourseExercise, Given, Mistake
@@ -78,7 +78,7 @@ def _indented(lines: Iterable[str]) -> list[str]:
 def shown_failure(outcome: Outcome) -> CheckResult | None:
     """Return the check whose failed case is shown: of wrong parameters, else the first."""
     failed = [result for result in outcome.checks if result.is_wrong]
-    failed.sort(key=lambda result: present(result.case).answer != "parameters")
+    failed.sort(key=lambda result: not_none(result.case).answer != "parameters")
     return next(iter(failed), None)
 
 
@@ -138,7 +138,7 @@ def call_lines(exercise: CourseExercise, case: Case) -> list[str]:
 
 
 def _failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
-    case = present(result.case)
+    case = not_none(result.case)
     what = case.call
     if case.build is not None:
         args, settings = case.build
@@ -150,7 +150,7 @@ def _failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
     lines = [f"{what} {case.words}".rstrip(), *_indented(call_lines(exercise, case))]
     for name, args, _ in case.methods:
         lines.append(f"{_INDENT}.{name}({', '.join(map(_shown, args))})")
-    lines += present(result.failure).words.splitlines()
+    lines += not_none(result.failure).words.splitlines()
     if result.printed:
         lines += ["it printed:", *_indented(result.printed.splitlines()[:_MOST_PRINTED])]
     return lines

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab_course.cases import Questions, load_source
 from attnlab_course.cells import solution_text
 from attnlab_course.compare import is_same, read_answer
@@ -111,7 +111,7 @@ def _explains(
 def ask_judge(case: Case, value: Any) -> Failure | None:
     """Ask a case's judge about an answer; one that the judge cannot read is wrong."""
     try:
-        return present(case.judge)(value)
+        return not_none(case.judge)(value)
     except Exception as error:
         words = f"the answer is not in the requested format ({type(error).__name__})"
         return Failure(words, kind="form")

@@ -3,7 +3,7 @@
 import html
 import inspect
 
-from attnlab.errors import WrongUsage, present, type_words
+from attnlab.errors import WrongUsage, not_none, type_words
 from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import find_exercise
 from attnlab_course.exercise import CourseExercise
@@ -57,8 +57,8 @@ def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedba
             f"got {type_words(exercise)}."
         )
     if names is None:
-        frame = present(inspect.currentframe())
-        names = present(frame.f_back).f_globals
+        frame = not_none(inspect.currentframe())
+        names = not_none(frame.f_back).f_globals
     opened = find_exercise(exercise)
     questions = draw_questions(opened, seed, graded=True)
     outcome = judge(questions, ask_names(names, questions.encoded))

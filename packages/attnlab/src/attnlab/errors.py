@@ -39,7 +39,7 @@ class CouldNotRun(AttnlabError, RuntimeError):
     exit_status = 3
 
 
-def present(value: T | None) -> T:
+def not_none(value: T | None) -> T:
     """Return a value that is never None, for the type checker."""
     assert value is not None
     return value

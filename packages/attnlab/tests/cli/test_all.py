@@ -5,7 +5,7 @@ import json
 import pytest
 
 from attnlab.cli import run_all
-from attnlab.cli.resolve_run import SYSTEMS
+from attnlab.cli.resolve_run import EXPERIMENTS
 from attnlab.errors import CouldNotRun
 from attnlab.experiments import experiment, registry
 from attnlab.experiments.sorting import SortingConfig, sorter
@@ -177,4 +177,4 @@ def test_a_system_that_has_not_run_yet_is_named_with_the_command_that_runs_it(ru
 
 def test_the_systems_that_are_named_are_those_there_are(monkeypatch):
     monkeypatch.undo()
-    assert tuple(registry.EXPERIMENTS) == SYSTEMS
+    assert tuple(registry.EXPERIMENTS) == EXPERIMENTS

@@ -10,7 +10,7 @@ import torch
 import attnlab
 from attnlab.design import design_for, designs, prove
 from attnlab.errors import WrongUsage
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.handmade import HandmadeConfig, cohorts, comparison, workshop
 from attnlab.experiments.handmade.programs import PROGRAMS
 from attnlab.models import SingleHead
@@ -179,7 +179,7 @@ def test_a_seed_learns_the_same_whoever_else_learns():
     design = design_for("copy_first")
     few, more = (
         cohorts.train_cohort(
-            design, HandmadeConfig(steps=60, seeds=seeds), Run(0), has_learned_positions=True
+            design, HandmadeConfig(steps=60, seeds=seeds), RunContext(0), has_learned_positions=True
         )
         for seeds in (2, 5)
     )

@@ -8,7 +8,7 @@ import torch
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.lookup import LookupConfig, fixed_table, lookup, lookup_claims, recall
 from attnlab.look.heads import head_at
 from attnlab.models.embedding import Embedding
@@ -43,7 +43,7 @@ def trainings():
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory, trainings):
-    train = Run.train
+    train = RunContext.train
 
     def kept(self, name, members, *rest, **options):
         found = train(self, name, members, *rest, **options)
@@ -51,14 +51,14 @@ def learned(tmp_path_factory, trainings):
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "train", kept)
+        patch.setattr(RunContext, "train", kept)
         return attnlab.run("lookup", out=tmp_path_factory.mktemp("runs") / "lookup", **SMALL)
 
 
 @pytest.fixture
 def train_again(learned, trainings, monkeypatch):
     """Take the trained models of the whole run, but for the trainings that are named."""
-    train = Run.train
+    train = RunContext.train
 
     def choose(*names):
         def found(self, name, members, *rest, **options):
@@ -69,7 +69,7 @@ def train_again(learned, trainings, monkeypatch):
                 member.model.load_state_dict(state)
             return known
 
-        monkeypatch.setattr(Run, "train", found)
+        monkeypatch.setattr(RunContext, "train", found)
 
     choose()
     return choose
@@ -340,7 +340,7 @@ def test_a_member_of_a_population_is_the_model_of_the_run_with_its_seed(settings
     for name, value in report.model.state_dict().items():
         assert torch.equal(model.state_dict()[name], value)
     assert learned.is_solved(trained.evaluation)
-    found = lookup.conclude(model, trained, config, Run(5))
+    found = lookup.conclude(model, trained, config, RunContext(5))
     by_name = {each.name: each for each in report.claims}
     assert {each.name for each in found.claims} == by_name.keys() - {"control_sees_order"}
     assert all(each.passed for each in found.claims)

@@ -11,7 +11,7 @@ import torch
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.sentiment import (
     SentimentConfig,
     baseline,
@@ -241,7 +241,7 @@ def learned(split):
         prepared = fit.prepare(name, config, data.Arrangement("of few texts", split), ("a", "b"))
         model = fit.build(prepared, config, 0, 0)
         initial = state_bytes(model)
-        trained = fit.train_model(model, prepared, config, Run(0), 0).trained
+        trained = fit.train_model(model, prepared, config, RunContext(0), 0).trained
         facts |= {
             f"tokenizer of {name}": prepared.tokenizer.to_mapping(),
             f"initial weights of {name}": initial,

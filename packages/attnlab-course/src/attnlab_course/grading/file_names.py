@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from attnlab.display import harmless
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.homework_log import HOMEWORK_LOG
 
@@ -48,7 +48,7 @@ def before_exercise(
     ending = exercise_of(name, exercises, loosely=loosely) or exercise_of(name, (HOMEWORK_LOG,))
     if ending is None:
         return name
-    match = present(_with_exercise(ending, name, loosely=True))
+    match = not_none(_with_exercise(ending, name, loosely=True))
     return str(match["before"]).rstrip(" _.-")
 
 

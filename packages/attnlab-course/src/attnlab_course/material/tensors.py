@@ -11,7 +11,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab_course.exercise import Case, Check, Failure
 
 Floats = NDArray[np.float64]
@@ -146,7 +146,7 @@ def dtypes_fit(cases: Sequence[Case], answers: Sequence[Any]) -> bool:
 
 def built(kind: type[nn.Module], case: Case) -> nn.Module:
     """Return a module of the solution with the parameters of a case, in evaluation mode."""
-    args, settings = present(case.build)
+    args, settings = not_none(case.build)
     module = kind(*args, **settings).double().eval()
     module.load_state_dict(dict(case.state or {}))
     return module

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from attnlab.errors import CouldNotRun, present
+from attnlab.errors import CouldNotRun, not_none
 from attnlab_course.sandbox.jail import PYTHON_OPTIONS, RUNNER, Jail
 from attnlab_course.sandbox.processes import memory_of
 from attnlab_course.sandbox.replies import (
@@ -214,7 +214,7 @@ class Worker:
             self._read(REPLY_HEAD.size, deadline, None)
         except _Failed:
             kill_group(self._process.pid)
-            words = present(self._process.stderr).read(_PIECE) or b""
+            words = not_none(self._process.stderr).read(_PIECE) or b""
             self.close()
             said = words.decode(errors="replace").strip().splitlines() or ["it said nothing"]
             raise CouldNotRun(f"the process for answers did not start: {said[-1][:300]}") from None
@@ -273,7 +273,7 @@ class Worker:
         if self._jail is None or limits is None:
             return
         most = self._base_memory + limits.memory_bytes
-        if memory_of(present(self._process).pid, most) > most:
+        if memory_of(not_none(self._process).pid, most) > most:
             raise _Failed("ProcessEnded")
 
 

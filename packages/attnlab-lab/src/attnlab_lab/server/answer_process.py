@@ -24,7 +24,7 @@ from attnlab.configs import Config, Option
 from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.draw.wire import pack
 from attnlab.edits import edit, edits_from_json
-from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, present
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, not_none
 from attnlab.experiments import registry
 from attnlab.experiments.population.storage import is_member
 from attnlab.experiments.registry import learnable
@@ -217,7 +217,7 @@ def _continued(question: Continuation) -> tuple[list[dict[str, Any]], list[float
     names, tokens = question.vocabulary, question.prompt
     steps: list[dict[str, Any]] = []
     margins: list[float] = []
-    for expected in present(question.expected):
+    for expected in not_none(question.expected):
         with record(question.model, _SITES) as recording:
             logits = question.model(tokens)[:, -1]
         logits[:, list(question.forbidden)] = -torch.inf

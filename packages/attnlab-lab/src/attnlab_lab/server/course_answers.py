@@ -17,7 +17,7 @@ from markdown_it.tree import SyntaxTreeNode
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnlab.errors import WrongUsage, present
+from attnlab.errors import WrongUsage, not_none
 from attnlab_course.catalog import CHAPTERS, find_exercise
 from attnlab_course.cells import (
     Cell,
@@ -189,11 +189,11 @@ def _criterion(result: CheckResult) -> dict[str, object]:
 
 
 def _failed(exercise: CourseExercise, result: CheckResult) -> dict[str, object]:
-    case = present(result.case)
+    case = not_none(result.case)
     return {
         "call": f"{case.call} {case.words}".rstrip(),
         "arguments": call_lines(exercise, case),
-        "words": present(result.failure).words,
+        "words": not_none(result.failure).words,
         "printed": result.printed,
         "tables": _compared(case.expected, result.value, case.tolerance),
     }

@@ -5,7 +5,7 @@ from torch import nn
 
 from attnlab.edits.effects import patch_all
 from attnlab.edits.effects.pairs import answer_position
-from attnlab.errors import WrongUsage, present
+from attnlab.errors import WrongUsage, not_none
 from attnlab.look.questions import Question
 
 
@@ -23,7 +23,7 @@ def patch_map(
     patched = patch_all(model, clean, corrupted, kind, target=target.strip() or None)
     [table, *_] = patched.number_tables()
     [(answer, rival)] = patched.answers
-    chances = present(patched.chances)
+    chances = not_none(patched.chances)
     return {
         "kind": kind,
         "layers": list(table.rows),

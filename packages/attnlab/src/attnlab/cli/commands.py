@@ -26,7 +26,7 @@ from attnlab.cli.pages import open_
 from attnlab.cli.patch import patch
 from attnlab.cli.prompts import only_heads, open_prompts
 from attnlab.cli.prove import prove
-from attnlab.cli.resolve_run import RUNS, SYSTEMS, find_folder, find_run, is_run, runs_there
+from attnlab.cli.resolve_run import EXPERIMENTS, RUNS, find_folder, find_run, is_run, runs_there
 from attnlab.cli.results import show_result
 from attnlab.cli.runs import resume_, run, sweep, tune
 from attnlab.cli.search import search
@@ -80,7 +80,7 @@ def _what_to_type(error: MissingArgumentError) -> Exception:
     if missing == "RUN":
         return WrongUsage(f"name a run, {example}; {runs_there()}")
     if missing == "NAME":
-        return WrongUsage(f"name an experiment, {example}; {did_you_mean('', SYSTEMS)}")
+        return WrongUsage(f"name an experiment, {example}; {did_you_mean('', EXPERIMENTS)}")
     command = " ".join(error.command_chain or ())
     meaning = _help_of(error, missing)
     return WrongUsage(f"{command} needs a value for {missing}{meaning}; see attnlab {command} -h")

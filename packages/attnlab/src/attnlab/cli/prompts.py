@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnlab.cli.options import NO_OPTIONS, PretrainedOptions
 from attnlab.cli.progress import waiting
-from attnlab.cli.resolve_run import RUNS, SYSTEMS, find_run, is_run, runs_in, runs_there
+from attnlab.cli.resolve_run import EXPERIMENTS, RUNS, find_run, is_run, runs_in, runs_there
 from attnlab.errors import CouldNotRun, WrongUsage
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def is_pretrained(name: str) -> bool:
         return False
     if os.path.lexists(here):
         return is_run(here) or not runs_in(here)  # a config.json of another program
-    is_missing = name in SYSTEMS or any(map(is_run, (in_runs, here.parent)))
+    is_missing = name in EXPERIMENTS or any(map(is_run, (in_runs, here.parent)))
     if is_missing:
         return False
     return "/" in name or not get_close_matches(here.name, runs_in(RUNS), n=1)

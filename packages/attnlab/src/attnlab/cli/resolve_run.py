@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attnlab.train.observer import Observer
 
 RUNS = Path("runs")
-SYSTEMS = ("lookup", "anatomy", "handmade", "open_program", "sentiment", "sorting")
+EXPERIMENTS = ("lookup", "anatomy", "handmade", "open_program", "sentiment", "sorting")
 """The names of the experiments, known without importing them."""
 
 _Made = TypeVar("_Made")
@@ -54,7 +54,7 @@ def find_run(name: str) -> Path:
     _refuse_member(RUNS / name)
     if os.path.isfile(here / "view.html"):
         raise CouldNotRun(f"{name} is no run; attnlab open {typed(name)} shows the page in it.")
-    hint = f"attnlab run {name} makes one." if name in SYSTEMS else runs_there(here.name)
+    hint = f"attnlab run {name} makes one." if name in EXPERIMENTS else runs_there(here.name)
     raise CouldNotRun(f"there is no run in {name}; {hint}")
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnlab.design.designs import Design
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage, is_number, one_line, present, type_words
+from attnlab.errors import WrongUsage, is_number, not_none, one_line, type_words
 from attnlab.models.single_head import Matrices, SingleHead
 from attnlab.tasks.vectors import VectorTask, vector_task
 
@@ -252,7 +252,7 @@ class _Tally:
         task = self.task
         with torch.no_grad():
             answer = head(task.vectors(ids, head.query.weight.dtype))
-        output, weights = answer.output.double(), present(answer.weights).double().squeeze(1)
+        output, weights = answer.output.double(), not_none(answer.weights).double().squeeze(1)
         error, clearance = task.error(output, ids), task.clearance(output, ids)
         right = clearance > 0  # NaN, which compares as False with everything, is wrong
         if self.tolerance is not None:

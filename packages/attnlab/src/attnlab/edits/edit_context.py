@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import WrongUsage, present
+from attnlab.errors import WrongUsage, not_none
 from attnlab.look.recording.tokens import first_key
 from attnlab.shapes import shape_text
 from attnlab.sites import StackInput, part_of, site_suffix
@@ -209,7 +209,7 @@ class EditContext(Positions):
     @property
     def seen(self) -> Tensor:
         """The allowed keys, at weights only: (row, head or 1, query, key)."""
-        return present(self.visible)
+        return not_none(self.visible)
 
     def of(self, whole: Tensor, rows: Tensor | None = None) -> Tensor:
         """Select the chosen rows (or other rows) and heads from the values of all of them."""

@@ -36,7 +36,7 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunContext:
     """The run that an experiment is part of.
 
     Attributes:
@@ -131,7 +131,7 @@ class Problem:
 class Experiment(Protocol):
     """What the module of an experiment provides."""
 
-    def run(self, config: Any, context: Run) -> Findings:
+    def run(self, config: Any, context: RunContext) -> Findings:
         """Run the whole experiment."""
         ...
 
@@ -167,6 +167,8 @@ class Learnable(Protocol):
         """Make the members, one for each config and seed; the configs differ in `VARYING` alone."""
         ...
 
-    def conclude(self, model: nn.Module, trained: Trained, config: Any, context: Run) -> Findings:
+    def conclude(
+        self, model: nn.Module, trained: Trained, config: Any, context: RunContext
+    ) -> Findings:
         """Evaluate a trained member as its own run would be evaluated."""
         ...

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnlab.experiments.experiment import MetricLine, Run
+from attnlab.experiments.experiment import MetricLine, RunContext
 from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.registry import config, find
 from attnlab.experiments.report import Report, describe_run
@@ -75,7 +75,7 @@ def run(
         session.compute_as_begun(describe(None))
         describe = partial(describe, threads=torch.get_num_threads())
         output = _Output(session, describe)
-        context = Run(
+        context = RunContext(
             seed,
             session.observer,
             output.start,

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import cast, get_args
 
-from attnlab.errors import CouldNotRun, WrongUsage, present
+from attnlab.errors import CouldNotRun, WrongUsage, not_none
 from attnlab.experiments.folder import Kind, RunConfig, RunFolder, read_to_go_on
 from attnlab.experiments.report import Report, begins_at, open_run
 from attnlab.parts.fused import use_attention_path
@@ -51,7 +51,7 @@ class Session(ExitStack):
         """Return the config of the run that is resumed, if it is the one asked for."""
         if not self.is_resumed:
             return None
-        return read_to_go_on(present(self.path), self._kind, asked)
+        return read_to_go_on(not_none(self.path), self._kind, asked)
 
     def compute_as_begun(self, asked: RunConfig) -> None:
         """Compute as the run that is resumed, bit for bit, or with torch's own attention."""

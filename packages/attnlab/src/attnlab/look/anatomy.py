@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from attnlab.errors import CouldNotRun, WrongUsage, present
+from attnlab.errors import CouldNotRun, WrongUsage, not_none
 from attnlab.look.inputs import foreign_of
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
@@ -179,7 +179,7 @@ def _foreign_steps(model: Pretrained, stack: StackStructure, seen: ModelTrace) -
             call = calls_by_place[attention.place, attention.nth]
             attentions.append((f"{name}.{attention.name}", call))
         inside = [call for call in seen.calls if block.begun < call.begun < block.ended]
-        steps = _steps_of(name, present(block.input), attentions, inside, block)
+        steps = _steps_of(name, not_none(block.input), attentions, inside, block)
         if steps is None:
             raise not_a_sum(
                 f"the output of {block.path} is not the sum of its stream, its heads' outputs "
@@ -263,7 +263,7 @@ def _path(
 ) -> tuple[_Named, float] | None:
     """Find the path from a call's output to the output embedding, through at most `left` of the
     later calls: names and functions, and a factor."""
-    output = present(call.output)
+    output = not_none(call.output)
     factor = _factor(reader.input, output)
     if factor is not None:
         return [], factor
@@ -286,7 +286,7 @@ def _after(
 ) -> tuple[float | None, Tensor | None]:
     """Return the scale and bias between the output embedding and the logits; a scale of None if
     they are capped."""
-    logits, plain = seen.output["logits"], present(reader.output)
+    logits, plain = seen.output["logits"], not_none(reader.output)
     factor = _factor(logits, plain)
     if factor is not None:
         return factor, None
@@ -376,7 +376,7 @@ def _last_steps(
     name: str, stream: Tensor, inside: Sequence[TracedCall], block: TracedCall
 ) -> list[Step] | None:
     """Find the last addition, perhaps before a norm, that makes the block's output."""
-    output = present(block.output)
+    output = not_none(block.output)
     ends: list[tuple[list[Step], Tensor]] = [([], output)]
     for call in inside:
         stream_input = _like(call.input, stream)

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.sites import Hook, installed
 
 
@@ -32,7 +32,7 @@ def largest_leak(model: nn.Module, tokens: Tensor, *, site: str = "embedding") -
     leaf = _Leaf(site)
     with installed(model, leaf), torch.enable_grad():
         outputs = model(tokens)
-        source = present(leaf.value)
+        source = not_none(leaf.value)
 
         def later(output: Tensor, position: int) -> float:
             """Return the largest derivative by later tokens; inputs are independent, so they are

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun, present
+from attnlab.errors import CouldNotRun, not_none
 from attnlab.sites import AttentionCall, Hook, installed, part_of
 
 
@@ -52,7 +52,7 @@ class Collector(Hook):
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Collect from weights that the model computes explicitly."""
-        self._finish(part_of(site), present(self._call), value)
+        self._finish(part_of(site), not_none(self._call), value)
         return value
 
     def _finish(self, part: str, call: AttentionCall, weights: Tensor | None) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun, present
+from attnlab.errors import CouldNotRun, not_none
 from attnlab.look.anatomy import Function, are_close
 from attnlab.look.inputs import Call
 from attnlab.look.readout import HeldNorm, is_norm
@@ -143,7 +143,7 @@ class _Pass(Hook):
     @property
     def call(self) -> AttentionCall:
         """The call of the attention."""
-        return present(self._call)
+        return not_none(self._call)
 
     def run(self, model: nn.Module, call: Call) -> None:
         """Run the model up to the attention.

@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from attnlab.errors import CouldNotRun, WrongUsage, present
+from attnlab.errors import CouldNotRun, WrongUsage, not_none
 from attnlab.look.anatomy import (
     Function,
     HeadsStep,
@@ -205,7 +205,7 @@ class Place:
     @property
     def _index(self) -> tuple[Tensor, Tensor]:
         """Rows (row, 1) and their positions, (row, position)."""
-        places = present(self.places)
+        places = not_none(self.places)
         return self.rows.unsqueeze(1), places if places.dim() > 1 else places.unsqueeze(1)
 
     def mean(self, x: Tensor) -> Tensor:

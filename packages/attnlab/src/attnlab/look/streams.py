@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from attnlab.errors import CouldNotRun, present
+from attnlab.errors import CouldNotRun, not_none
 from attnlab.look.anatomy import HeadsStep, NormStep, Step, block_steps
 from attnlab.look.inputs import foreign_of
 from attnlab.pretrained.model import Pretrained
@@ -42,7 +42,7 @@ def block_module(model: nn.Module, part: str) -> nn.Module:
     if not isinstance(model, Pretrained):
         return model.get_submodule(block)
     stack = next(stack for stack in model.structure.stacks if block in stack.paths)
-    place = present(stack.blocks[stack.paths.index(block)].place)
+    place = not_none(stack.blocks[stack.paths.index(block)].place)
     return model.foreign.get_submodule(place.path)
 
 

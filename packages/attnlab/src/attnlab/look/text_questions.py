@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnlab.display import Card, displayed
-from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, present
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, not_none
 from attnlab.look.questions import Passage, Question, extended, steps_left
 from attnlab.look.recording import record
 from attnlab.look.trace import Step, Trace, answer_card, head_traces, names_at
@@ -478,4 +478,4 @@ def _step(
 
 
 def _names(model: Pretrained) -> TokenNames:
-    return present(model.vocabulary)  # the text was read with a tokenizer
+    return not_none(model.vocabulary)  # the text was read with a tokenizer

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab.display import displayed
-from attnlab.errors import WrongUsage, present
+from attnlab.errors import WrongUsage, not_none
 from attnlab.parts.fused import native_output, takes_native
 from attnlab.parts.masks import Mask, allowed_by, as_tensor, refuse_zeros_and_ones
 from attnlab.shapes import check_attention_shapes
@@ -275,7 +275,7 @@ def _fused_blindly(
 ) -> Tensor:
     """Compute it where numbers cannot be read: what holds NaN or infinity is taken out before."""
     seen = as_tensor(mask, query.shape[-2], key.shape[-2], query.device)
-    reached = _reached_by_garbage(query, key, value, present(seen))
+    reached = _reached_by_garbage(query, key, value, not_none(seen))
     cleaned = _cleaned(query), _cleaned(key), _cleaned(value)
     return _fused(*cleaned, mask, scale, dropout).masked_fill(reached, float("nan"))
 

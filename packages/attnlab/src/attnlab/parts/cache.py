@@ -7,7 +7,7 @@ first asked for.
 import torch
 from torch import Tensor
 
-from attnlab.errors import WrongUsage, present
+from attnlab.errors import WrongUsage, not_none
 
 
 class LayerCache:
@@ -39,7 +39,7 @@ class LayerCache:
 
     def keys_and_values(self) -> tuple[Tensor, Tensor]:
         """Return what is held; the cache must not be empty."""
-        keys, values = present(self._keys), present(self._values)
+        keys, values = not_none(self._keys), not_none(self._values)
         return keys[..., : self.length, :], values[..., : self.length, :]
 
     def _with_room(self, store: Tensor | None, new: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.pretrained.attention_call import SOFTMAXES, softmax_parts
 from attnlab.pretrained.backends.functions import SDPA, is_over_keys
 from attnlab.pretrained.backends.multi_head import MULTI_HEAD
@@ -501,7 +501,7 @@ def first_tensor(output: Any) -> Tensor | None:
 
 def tensor_of(output: Any) -> Tensor:
     """Return the first tensor in a module's output, which must hold one."""
-    return present(first_tensor(output))
+    return not_none(first_tensor(output))
 
 
 def has_rows(value: Any) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.parts.positions import LearnedPositions
 from attnlab.programs.blueprint import Block, Blueprint, Head, Matrix, Units, View
@@ -117,7 +117,7 @@ def _write_heads(
         _write(attention.value, columns, head.values, config, bos, block.at_bos)
         attention.output.weight[range(block.offset, _end(block)), range(first, columns.stop)] = 1.0
         if bos is not None:
-            score = present(head.bos_score)
+            score = not_none(head.bos_score)
             bos_channel = first + channels  # the channel in which BOS is a key
             attention.query.bias[bos_channel] = score * width**0.5
             attention.query.weight[bos_channel, bos.offset] = (_CERTAIN - score) * width**0.5

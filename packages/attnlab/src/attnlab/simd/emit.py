@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.simd.program import Stage
 from attnlab.simd.rows import Part, reduce_of, sizes_of
 from attnlab.simd.terms import Apply, Buffer, Read, Reduce, Scalar, Term, reads
@@ -60,7 +60,7 @@ def erfc_series(terms: int) -> list[float]:
 
 
 def _table(name: str, buffer: Buffer) -> list[str]:
-    numbers = present(buffer.values).double().tolist()
+    numbers = not_none(buffer.values).double().tolist()
     values, ids = map(_number, numbers), map(_id, numbers)
     return [
         f"static const R {name}[] = {{{', '.join(values)}}};",
@@ -247,7 +247,7 @@ class _Stage:
         return f"picked(&{self._place(read, point)}, {self._id(read, point)}, {read.pick})"
 
     def _id(self, read: Read, point: Sequence[int]) -> str:
-        where = present(read.where)
+        where = not_none(read.where)
         if where.buffer.kind == "constant":
             name, address = self._name(where.buffer), self._address(where, point)
             return f"{name}_ids[{address}] * {read.pick}"

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.simd.terms import (
     Apply,
     Buffer,
@@ -151,7 +151,7 @@ class Program:
         view = reshaped(x, shape)
         if view is None:
             view = reshaped(self.stored(x), shape)
-        return present(view)
+        return not_none(view)
 
     def stored(self, x: Value, kind: BufferKind = "temporary") -> Value:
         """Compute a value into a buffer of its own, and return the reading of it."""

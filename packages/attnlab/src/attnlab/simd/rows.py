@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.simd.program import Stage
 from attnlab.simd.terms import (
     Apply,
@@ -315,7 +315,7 @@ class _Rows:
             apart = self.sliced.get(read.buffer)
             if apart is None or read.buffer in kept_whole:
                 return _row_of(read, axis)
-            return present(self._one_row(read, sizes, axis, apart))
+            return not_none(self._one_row(read, sizes, axis, apart))
 
         target = with_reads(stage.target, changed)
         term = with_reads(stage.term, changed)
@@ -323,7 +323,7 @@ class _Rows:
         if axis.place < len(stage.shape):
             shape = _with(stage.shape, axis.place, axis.rest)
             return replace(stage, shape=shape, target=target, term=term)
-        reduce = present(reduce_of(term))
+        reduce = not_none(reduce_of(term))
         inner_sizes = _with(reduce.sizes, axis.place - len(stage.shape), axis.rest)
         changed_term = _exchanged(term, reduce, replace(reduce, sizes=inner_sizes))
         return replace(stage, target=target, term=changed_term)

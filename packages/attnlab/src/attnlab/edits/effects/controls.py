@@ -37,7 +37,7 @@ from attnlab.edits.effects.significance import Assessed, Correction
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, measure
 from attnlab.edits.sources import other_rows
 from attnlab.edits.targets import listed, parts_with
-from attnlab.errors import WrongUsage, present, require_known
+from attnlab.errors import WrongUsage, not_none, require_known
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.target_ids import Target
 from attnlab.parts.attend import weighted_values
@@ -412,7 +412,7 @@ def _writer(
             weights = (allowed & (allowed.cumsum(-1) == 1)).to(weights.dtype)
         elif control == "mean":
             weights = Pattern.renormalised(
-                present(means)[place.head].to(weights).expand_as(weights), allowed
+                not_none(means)[place.head].to(weights).expand_as(weights), allowed
             )
         elif control == "frozen":
             donors = other_rows(len(weights), draw).to(weights.device)

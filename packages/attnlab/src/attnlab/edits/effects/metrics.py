@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.edits.targets import described
-from attnlab.errors import WrongUsage, present, require_known
+from attnlab.errors import WrongUsage, not_none, require_known
 from attnlab.look.inputs import places_of
 from attnlab.look.target_ids import Target, answer_name, answer_words, target_ids
 from attnlab.pretrained.model import Pretrained
@@ -149,8 +149,8 @@ class PreparedMetric:
             return torch.stack(list(map(self._own, logits.view(-1, *before.shape))))
         if before.dim() == 2:
             logits, before = logits.unsqueeze(1), before.unsqueeze(1)
-        num_rows, length = present(self.labels).shape
-        labels = present(self.labels).to(logits.device)
+        num_rows, length = not_none(self.labels).shape
+        labels = not_none(self.labels).to(logits.device)
         row, place = (labels != IGNORED).nonzero(as_tuple=True)
         position = place - length  # from the end, for the first ones may be left out
         copies = logits.view(-1, num_rows, *logits.shape[1:])
@@ -168,7 +168,7 @@ class PreparedMetric:
 
     def _own(self, logits: Tensor) -> Tensor:
         """Measure all rows once by the user's function."""
-        values = present(self.measure)(logits)
+        values = not_none(self.measure)(logits)
         if isinstance(values, Tensor) and values.shape == (len(logits),):
             return values.detach().double()
         raise WrongUsage(f"a metric returns one number for each row; got {described(values)}.")

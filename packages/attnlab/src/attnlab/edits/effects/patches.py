@@ -33,7 +33,7 @@ from attnlab.edits.effects.patched import Direction, Patched, Recovery
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, sweep, writer
 from attnlab.edits.targets import Target as Channels
 from attnlab.edits.targets import normal, numbers
-from attnlab.errors import WrongUsage, present, require_known
+from attnlab.errors import WrongUsage, not_none, require_known
 from attnlab.look.inputs import Inputs
 from attnlab.look.position_names import position_names
 from attnlab.look.target_ids import Target
@@ -154,7 +154,7 @@ def patch_all(
         values = pair.base.values
         by_site = {site: _places(site, values[site], each_position, channel) for site in sites}
         runs = (pair.base, pair.source, pair.metric, pair.reference)
-        after = estimate_patches(model, *runs, by_site, present(estimate))
+        after = estimate_patches(model, *runs, by_site, not_none(estimate))
         return list(chain.from_iterable(by_site.values())), after
 
     def patched(pair: Pair, how: SweepOptions) -> tuple[list[PatchTarget], Tensor]:

@@ -16,11 +16,11 @@ from attnlab.experiments.anatomy import (
 from attnlab.experiments.anatomy.config import WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.experiment import Findings, RunContext
 from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.train.loop import using_threads
 
-PARTS: dict[str, Callable[[AnatomyConfig, Run], PartResult]] = {
+PARTS: dict[str, Callable[[AnatomyConfig, RunContext], PartResult]] = {
     "scaling": score_scale.show,
     "masking": causal_mask.show,
     "mask_value": mask_value.show,
@@ -33,7 +33,7 @@ PARTS: dict[str, Callable[[AnatomyConfig, Run], PartResult]] = {
 """The experiments, in the order of the report."""
 
 
-def run(config: AnatomyConfig, context: Run) -> Findings:
+def run(config: AnatomyConfig, context: RunContext) -> Findings:
     """Run the chosen experiments; the run's model is the encoder of `position`."""
     model = position.make_encoder("sinusoidal", context.seed, 0)
     context.start(model)

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.draw.sections import Heatmap, MapChoice, Maps, Section
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.words import Numbers
 from attnlab.look.causality import largest_change, largest_leak
 from attnlab.look.statistics import blocked_weight
@@ -68,7 +68,7 @@ def make_model(kind: str, seed: int, number: int) -> MaskedEncoder:
         return MaskedEncoder(Encoder(settings), kind).eval()
 
 
-def show(config: AnatomyConfig, context: Run) -> PartResult:
+def show(config: AnatomyConfig, context: RunContext) -> PartResult:
     """Record the weights under each mask, and test whether whole models see later tokens."""
     generator = seeds.generator(context.seed, NAME, "masking")
     shape = (config.draws, 1, _LENGTH, _WIDTH)
@@ -173,7 +173,7 @@ def _sections(
 
 
 def _weights(query: Tensor, key: Tensor, kind: str) -> Tensor:
-    return present(attend(query, key, key, make_mask(kind, query.shape[-2])).weights)
+    return not_none(attend(query, key, key, make_mask(kind, query.shape[-2])).weights)
 
 
 def _influence(model: MaskedEncoder, tokens: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from attnlab.experiments.anatomy.config import NAME, SHORTEST, WORDS, AnatomyCon
 from attnlab.experiments.anatomy.cost import peak_memory, times
 from attnlab.experiments.anatomy.result import PartResult, interval_text
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.words import Numbers
 from attnlab.parts.feed_forward import FeedForward
 from attnlab.parts.heads import multi_head_attention
@@ -79,7 +79,7 @@ def weights_bytes(length: int) -> int:
     return 4 * _NUM_HEADS * length**2
 
 
-def show(config: AnatomyConfig, context: Run) -> PartResult:
+def show(config: AnatomyConfig, context: RunContext) -> PartResult:
     """Count and measure attention and the feed-forward part, from 32 tokens up."""
     with seeds.isolated(context.seed, NAME, "complexity"):
         attention = multi_head_attention(_D_MODEL, _NUM_HEADS).eval()
@@ -196,7 +196,9 @@ def _doubling(longest: int) -> list[int]:
     return [SHORTEST << count for count in range((longest // SHORTEST).bit_length())]
 
 
-def _measure(works: Callable[[int], dict[str, Work]], config: AnatomyConfig, context: Run) -> Costs:
+def _measure(
+    works: Callable[[int], dict[str, Work]], config: AnatomyConfig, context: RunContext
+) -> Costs:
     """Measure every part at every length in turn, at twice the longest too without the weights."""
     costs: Costs = {name: {} for name in _NAMES}
     measured: dict[tuple[str, int], Work] = {}

@@ -9,7 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.parts.linear import use_matrix_path
 
 Work = TypeVar("Work", bound=Hashable)
@@ -42,7 +42,7 @@ def peak_memory(work: Callable[[], object]) -> int:
         finally:
             if quiet:
                 del os.environ["KINETO_LOG_LEVEL"]
-    events = present(present(profiled.profiler).kineto_results).events()
+    events = not_none(not_none(profiled.profiler).kineto_results).events()
     held = most = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
         if event.name() == "[memory]":

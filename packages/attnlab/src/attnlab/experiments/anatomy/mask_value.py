@@ -16,11 +16,11 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.draw.sections import Lines, Series
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most, number_text
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.words import Numbers
 from attnlab.look.statistics import blocked_weight
 from attnlab.parts.attend import attend
@@ -50,7 +50,7 @@ class DeadRow(NamedTuple):
     on_blocked: float
 
 
-def show(config: AnatomyConfig, context: Run) -> PartResult:
+def show(config: AnatomyConfig, context: RunContext) -> PartResult:
     """Measure the weight on masked keys in each dtype, as the true scores fall."""
     generator = seeds.generator(context.seed, NAME, "mask_value")
     noise = torch.randn(config.draws, len(_ALLOWED), generator=generator, dtype=torch.float64)
@@ -181,7 +181,7 @@ def _own_leak(scores: Tensor) -> float:
     """Return the largest weight that `attend` gives a masked key for the same scores."""
     key = scores.unsqueeze(-1)  # a query of 1, unscaled, makes each key its own score
     query = torch.ones(1, 1, dtype=key.dtype)
-    weights = present(attend(query, key, key, _ALLOWED, scale=False).weights)
+    weights = not_none(attend(query, key, key, _ALLOWED, scale=False).weights)
     return float(blocked_weight(weights, _ALLOWED).max())
 
 

@@ -20,7 +20,7 @@ from attnlab.draw.sections import Lines, Series
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, most, number_text
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.words import Numbers
 from attnlab.parts.norms import LayerNorm, layer_norm
 
@@ -42,7 +42,7 @@ def other_norm(x: Tensor, *, epsilon: float = _EPSILON, correction: int = 1) -> 
     return centred / (variance.sqrt() + epsilon)
 
 
-def show(config: AnatomyConfig, context: Run) -> PartResult:
+def show(config: AnatomyConfig, context: RunContext) -> PartResult:
     """Compare the formulas over widths and sizes, and the positions before and after a norm."""
     generator = seeds.generator(context.seed, NAME, "normalisation")
     biased, off = {}, list[float]()

@@ -19,7 +19,7 @@ from attnlab.draw import sections as draw
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least, most
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.words import Numbers
 from attnlab.models.config import PositionKind
 from attnlab.models.encoder import Encoder, EncoderConfig
@@ -41,7 +41,7 @@ def make_encoder(positions: PositionKind, seed: int, number: int) -> Encoder:
         return Encoder(replace(_ENCODER, positions=positions)).eval()
 
 
-def show(config: AnatomyConfig, context: Run) -> PartResult:
+def show(config: AnatomyConfig, context: RunContext) -> PartResult:
     """Compare the outputs for two orders of the same words, with and without positions."""
     distances: dict[str, list[float]] = {}
     kinds = get_args(PositionKind)

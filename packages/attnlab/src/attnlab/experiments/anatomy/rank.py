@@ -19,7 +19,7 @@ from attnlab.draw.sections import Lines, Series
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.sections import range_words
 from attnlab.experiments.words import Numbers
 from attnlab.look.statistics import numerical_rank
@@ -33,7 +33,7 @@ _TOLERANCE = 1e-9  # smaller singular values, relative to the largest, count as 
 _MOST = 300  # draws of each rank: each is a singular value decomposition
 
 
-def show(config: AnatomyConfig, context: Run) -> PartResult:
+def show(config: AnatomyConfig, context: RunContext) -> PartResult:
     """Measure the rank of each layer's output for inputs of every rank."""
     draws = min(config.draws, _MOST)
     generator = seeds.generator(context.seed, NAME, "rank")

@@ -17,7 +17,7 @@ from attnlab.draw.sections import Level, Lines, Section, Series
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.words import Numbers
 from attnlab.look.statistics import entropy, largest_weight, softmax_jacobian_norm
 from attnlab.parts.attend import attend
@@ -43,7 +43,7 @@ _LEVELS = {
 }
 
 
-def show(config: AnatomyConfig, context: Run) -> PartResult:
+def show(config: AnatomyConfig, context: RunContext) -> PartResult:
     """Measure weights, scores and gradients at four widths, with and without the scale."""
     measured = []
     for step, width in enumerate(_WIDTHS, 1):

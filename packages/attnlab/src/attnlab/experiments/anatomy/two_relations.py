@@ -25,7 +25,7 @@ from attnlab.draw.sections import Heatmap, Level, Lines, MapChoice, Maps, Series
 from attnlab.experiments.anatomy.config import NAME, WORDS, AnatomyConfig
 from attnlab.experiments.anatomy.result import PartResult, least
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.words import Numbers
 from attnlab.parts.attend import weighted_values
 from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
@@ -68,7 +68,7 @@ class Trial:
         return sum(error <= _SOLVED for error in self.errors)
 
 
-def show(config: AnatomyConfig, context: Run) -> PartResult:
+def show(config: AnatomyConfig, context: RunContext) -> PartResult:
     """Train attention with one, two and four heads on the same task, over seeds."""
     generator = seeds.generator(context.seed, NAME, "heads", "rows")
     floor = least_error_of_one_row(config.draws, generator)
@@ -157,7 +157,7 @@ def squared_error(model: nn.Module, x: Tensor, wanted: Tensor) -> Tensor:
     return (output - wanted).square().mean()
 
 
-def train_heads(num_heads: int, config: AnatomyConfig, context: Run) -> Trial:
+def train_heads(num_heads: int, config: AnatomyConfig, context: RunContext) -> Trial:
     """Train one attention part for each seed, all seeds together."""
     context.stage(f"heads ({num_heads})")
     held_out = make_batch(seeds.generator(context.seed, NAME, "heads", "judge"), _HELD_OUT)

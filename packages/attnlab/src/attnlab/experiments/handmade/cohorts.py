@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.design import Design, Proof, prove
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.handmade.config import NAME, HandmadeConfig
 from attnlab.experiments.sections import finite
 from attnlab.models.single_head import SingleHead, SingleHeadConfig
@@ -129,7 +129,7 @@ def every_input(task: VectorTask) -> Tensor:
 
 
 def train_cohort(
-    design: Design, config: HandmadeConfig, context: Run, *, has_learned_positions: bool
+    design: Design, config: HandmadeConfig, context: RunContext, *, has_learned_positions: bool
 ) -> Cohort:
     """Train heads of a design's shape, one for each seed, and evaluate each on every input.
 

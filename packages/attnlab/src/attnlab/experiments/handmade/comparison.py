@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.design import Design, gauge_change, score_table
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.experiments.handmade.cohorts import Cohort, every_input
 from attnlab.experiments.handmade.config import NAME
 from attnlab.models.single_head import SingleHead
@@ -96,7 +96,7 @@ def _answers(model: SingleHead, task: VectorTask) -> tuple[Tensor, Tensor]:
     counted = task.counted(ids)
     with torch.no_grad():
         output = model(task.vectors(ids, torch.float64), real=ids != PADDING)
-    return present(output.weights).squeeze(1)[counted], output.output[counted]
+    return not_none(output.weights).squeeze(1)[counted], output.output[counted]
 
 
 def _correlation(first: Tensor, second: Tensor) -> float:

@@ -7,7 +7,7 @@ from torch import nn
 
 from attnlab.design import Design, design_for, prove, submission_record
 from attnlab.errors import WrongUsage
-from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.experiment import Findings, RunContext
 from attnlab.experiments.handmade.cohorts import train_cohort
 from attnlab.experiments.handmade.comparison import compare
 from attnlab.experiments.handmade.config import NAME, RULES, WORDS, HandmadeConfig
@@ -24,7 +24,7 @@ from attnlab.models.single_head import SingleHead
 from attnlab.train.loop import using_threads
 
 
-def run(config: HandmadeConfig, context: Run) -> Findings:
+def run(config: HandmadeConfig, context: RunContext) -> Findings:
     """Design, prove, refute, learn, compare, and make claims."""
     designs = {rule: design_for(rule, config.tolerance) for rule in RULES}
     model = designs["copy_first"].model()

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.display import plural
-from attnlab.errors import present
-from attnlab.experiments.experiment import MetricLine, Problem, Run
+from attnlab.errors import not_none
+from attnlab.experiments.experiment import MetricLine, Problem, RunContext
 from attnlab.experiments.lookup.config import NAME, LookupConfig
 from attnlab.experiments.lookup.trainer import train_problem
 from attnlab.look.recording import record
@@ -116,7 +116,7 @@ def problem_of(config: LookupConfig, members: list[Member]) -> Problem:
     patience = config.patience
 
     def stop(evaluations: Sequence[Evaluation]) -> bool:
-        last = evaluations[-present(patience) :]
+        last = evaluations[-not_none(patience) :]
         return len(last) == patience and all(map(_is_solved, last))
 
     words = range(1, task.all_sources().shape[1] + 1)
@@ -150,7 +150,7 @@ def make_loss(config: LookupConfig, *, reads_sets: bool) -> Callable[..., Tensor
     return lambda model, times: _mean_loss(model, rows, times)
 
 
-def train(config: LookupConfig, context: Run, main: EncoderDecoder) -> FixedTable:
+def train(config: LookupConfig, context: RunContext, main: EncoderDecoder) -> FixedTable:
     """Train `main`, further models and the controls, each on data of its own, and measure them.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
+from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, RunContext
 from attnlab.experiments.lookup import fixed_table, recall
 from attnlab.experiments.lookup.config import WORDS, LookupConfig
 from attnlab.experiments.lookup.fixed_table import FixedTable
@@ -25,7 +25,7 @@ VARYING = frozenset({"learning_rate", "samples", "recall_learning_rate", "recall
 """The fields in which the members of one population may differ."""
 
 
-def run(config: LookupConfig, context: Run) -> Findings:
+def run(config: LookupConfig, context: RunContext) -> Findings:
     """Train, scramble, record, recall, and make claims."""
     seed, table, readers = context.seed, None, []
     main = _study(config).build_model(config, seed)
@@ -46,7 +46,9 @@ def run(config: LookupConfig, context: Run) -> Findings:
     return _findings(config, seed, main, table, readers, models)
 
 
-def conclude(model: nn.Module, trained: Trained, config: LookupConfig, context: Run) -> Findings:
+def conclude(
+    model: nn.Module, trained: Trained, config: LookupConfig, context: RunContext
+) -> Findings:
     """Evaluate one trained model alone, without a control or other variants."""
     assert isinstance(model, EncoderDecoder)
     seed, table, readers = context.seed, None, []

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.experiments.experiment import Problem, Run
+from attnlab.experiments.experiment import Problem, RunContext
 from attnlab.experiments.lookup.config import NAME, LookupConfig
 from attnlab.experiments.lookup.trainer import train_problem
 from attnlab.models.encoder_decoder import EncoderDecoder
@@ -93,7 +93,7 @@ def _is_solved(evaluation: Evaluation) -> bool:
     return evaluation.score[0] == 1.0
 
 
-def train(config: LookupConfig, context: Run, models: list[EncoderDecoder]) -> Recalled:
+def train(config: LookupConfig, context: RunContext, models: list[EncoderDecoder]) -> Recalled:
     """Train models of one variant, and evaluate each on new facts.
 
     Raises:

@@ -1,11 +1,11 @@
 """One training of the run: those of the fixed table and those on new facts go alike."""
 
-from attnlab.experiments.experiment import MetricLine, Problem, Run
+from attnlab.experiments.experiment import MetricLine, Problem, RunContext
 from attnlab.train import Trained
 
 
 def train_problem(
-    context: Run, name: str, problem: Problem, label: str | None
+    context: RunContext, name: str, problem: Problem, label: str | None
 ) -> list[Trained | None]:
     """Train the members of a problem; None stands for one that diverged.
 

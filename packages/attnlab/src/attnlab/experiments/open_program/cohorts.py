@@ -15,7 +15,7 @@ from torch.func import functional_call
 from attnlab import seeds
 from attnlab.edits.application import edit
 from attnlab.edits.site_edits import MeanHead
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.open_program.config import NAME, OpenProgramConfig
 from attnlab.experiments.open_program.targets import Domain, Target
 from attnlab.models.encoder import Encoder
@@ -55,7 +55,9 @@ class Cohort:
         return sum(reached <= step for reached in self.steps) / len(self.steps)
 
 
-def train_cohort(target: Target, arm: str, config: OpenProgramConfig, context: Run) -> Cohort:
+def train_cohort(
+    target: Target, arm: str, config: OpenProgramConfig, context: RunContext
+) -> Cohort:
     """Train one model for each seed until it answers every input right, and take heads away."""
     made = [initial(target, arm, context.seed, number) for number in range(config.seeds)]
     judge, settings, frozen = judge_of(target.domain), config.train_config(), None

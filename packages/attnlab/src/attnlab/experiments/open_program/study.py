@@ -1,6 +1,6 @@
 """`open_program` from start to finish: compile the parts, train around them, make claims."""
 
-from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.experiment import Findings, RunContext
 from attnlab.experiments.open_program.cohorts import ARMS, train_cohort
 from attnlab.experiments.open_program.config import OpenProgramConfig as OpenProgramConfig
 from attnlab.experiments.open_program.report import TargetResult, make_claims, make_content
@@ -8,7 +8,7 @@ from attnlab.experiments.open_program.targets import SOURCES, Target, target_of
 from attnlab.programs.open_model import model_around
 
 
-def run(config: OpenProgramConfig, context: Run) -> Findings:
+def run(config: OpenProgramConfig, context: RunContext) -> Findings:
     """Train models of all kinds for each program."""
     names = [name for name in SOURCES if config.only in (name, "all")]
     targets = [target_of(name, config.length_of(name)) for name in names]
@@ -22,7 +22,7 @@ def run(config: OpenProgramConfig, context: Run) -> Findings:
     return Findings(next(iter(models.values())), make_claims(results), content, models)
 
 
-def study(target: Target, config: OpenProgramConfig, context: Run) -> TargetResult:
+def study(target: Target, config: OpenProgramConfig, context: RunContext) -> TargetResult:
     """Train models of all kinds for one program."""
     cohorts = {}
     for arm in ARMS:

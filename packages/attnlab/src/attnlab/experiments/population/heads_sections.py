@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attnlab.core.stats import share_interval
 from attnlab.draw.sections import Bars, BarSeries, Heatmap, MapChoice, Maps, Scalar, Section, Table
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.experiments.population.population import WORDS, Population, interval_text
 from attnlab.experiments.population.population_heads import AttentionHeads, PopulationHeads, aligned
 from attnlab.experiments.sections import finite, rounded
@@ -180,7 +180,7 @@ def ranked_members(heads: PopulationHeads) -> tuple[list[str], list[list[Any]]]:
     population, rows = heads.population, []
     figures = population.history.figures()
     for rank, index in enumerate(heads.ranking, 1):
-        trained = present(population.trained(index))  # members that diverged are not ranked
+        trained = not_none(population.trained(index))  # members that diverged are not ranked
         at = heads.members.index(index)
         numbers = map(trained.evaluation.figures.__getitem__, figures)
         apart = float(heads.distances[at]), float(heads.percentiles[at])

@@ -12,7 +12,7 @@ from attnlab.configs import Config
 from attnlab.core.stats import Interval, share_interval
 from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.experiments.experiment import Problem, ProblemDescription, Run
+from attnlab.experiments.experiment import Problem, ProblemDescription, RunContext
 from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.registry import RunReader, learnable
 from attnlab.experiments.report import Report, describe_run
@@ -182,7 +182,7 @@ class Population:
                 f"{self.history.faults[index]}."
             )
         model, seed = self.model_at(index), self.seeds[index]
-        context = Run(seed)
+        context = RunContext(seed)
         findings = learnable(self.experiment).conclude(model, trained, self.config, context)
         started = self.description["started"]
         described = describe_run(self.experiment, seed, self.config.to_mapping(), started, model)

@@ -8,7 +8,7 @@ from torch import nn
 
 from attnlab.core.store import read_json
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.experiment import Findings, Run
+from attnlab.experiments.experiment import Findings, RunContext
 from attnlab.experiments.sentiment import fit
 from attnlab.experiments.sentiment.baseline import require_library
 from attnlab.experiments.sentiment.config import MODELS, WORDS, ModelName, SentimentConfig
@@ -26,7 +26,7 @@ _FILE = "tokenizer.json"
 _IN_MEMORY: WeakKeyDictionary[nn.Module, Prepared] = WeakKeyDictionary()
 
 
-def run(config: SentimentConfig, context: Run) -> Findings:
+def run(config: SentimentConfig, context: RunContext) -> Findings:
     """Run the whole experiment."""
     if config.baseline:
         require_library()
@@ -38,7 +38,7 @@ def run(config: SentimentConfig, context: Run) -> Findings:
         return _run(config, context)
 
 
-def _run(config: SentimentConfig, context: Run) -> Findings:
+def _run(config: SentimentConfig, context: RunContext) -> Findings:
     context.stage("reading texts")
     data = load_data(config, context.seed)
     names = sorted(MODELS, key=lambda name: name != config.main)

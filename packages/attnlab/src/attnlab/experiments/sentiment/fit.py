@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attnlab import seeds
-from attnlab.errors import present
-from attnlab.experiments.experiment import MetricLine, Run
+from attnlab.errors import not_none
+from attnlab.experiments.experiment import MetricLine, RunContext
 from attnlab.experiments.sentiment.baseline import Baseline, train_baselines
 from attnlab.experiments.sentiment.comparison import Accuracy, accuracy_of
 from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
@@ -126,7 +126,7 @@ def build(prepared: Prepared, config: SentimentConfig, seed: int, member: int) -
 
 def train_all(
     config: SentimentConfig,
-    context: Run,
+    context: RunContext,
     prepared: Mapping[ModelName, Prepared],
     main: Encoder | None = None,
 ) -> Outcome:
@@ -149,7 +149,7 @@ def train_all(
 
 
 def train_model(
-    model: Encoder, prepared: Prepared, config: SentimentConfig, context: Run, member: int
+    model: Encoder, prepared: Prepared, config: SentimentConfig, context: RunContext, member: int
 ) -> TrainedModel:
     """Train one model on a split, and evaluate it on the test texts."""
     name, where = prepared.name, prepared.arrangement.name
@@ -171,7 +171,7 @@ def train_model(
             {"model": name, "split": where, "member": member, **line}
         ),
     )
-    trained = present(result.members[0])  # the divergence of a single model raises an error
+    trained = not_none(result.members[0])  # the divergence of a single model raises an error
     return TrainedModel(model, trained, answer(model, prepared.test), before)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnlab.draw.sections import Heatmap
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.experiments.sections import rounded
 from attnlab.experiments.sentiment.config import WORDS, ModelName
 from attnlab.experiments.sentiment.fit import Outcome, is_right
@@ -52,7 +52,7 @@ def correct_without_attention(model: Encoder, test: Coded) -> Tensor:
 @torch.no_grad()
 def strongest_parts(model: Encoder, tokenizer: PartTokenizer) -> list[list[str]]:
     """List for each class the words, beginnings and pairs whose vectors add most to its logit."""
-    logits: Tensor = model.embedding.tokens.weight[3:] @ present(model.head).weight.T
+    logits: Tensor = model.embedding.tokens.weight[3:] @ not_none(model.head).weight.T
     logits = logits - logits.mean(1, keepdim=True)
     names = tokenizer.names[3:]
     strongest = logits.topk(min(_MOST_STRONGEST, len(names)), 0).indices.T.tolist()

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from attnlab import seeds
-from attnlab.errors import present
+from attnlab.errors import not_none
 from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
 from attnlab.models.encoder import Encoder
 from attnlab.tasks import tokenizers
@@ -134,8 +134,8 @@ def build_best(
             for name, value in model.named_parameters():
                 if _WRITES.search(name):
                     value.zero_()
-            head = present(model.head)
-            present(head.bias).zero_()
+            head = not_none(model.head)
+            not_none(head.bias).zero_()
             lengths = torch.tensor(list(map(len, train.ids)), dtype=torch.float32)
             gain = _GAIN * float(lengths.median()) ** 0.5
             head.weight.zero_()[:, :num_classes] = gain * torch.eye(num_classes)

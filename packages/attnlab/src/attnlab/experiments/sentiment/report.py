@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnlab.core.stats import Interval
 from attnlab.draw import sections as draw
-from attnlab.experiments.experiment import Run
+from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.sections import parameters_section, settings_section
 from attnlab.experiments.sentiment import inspection, pictures
 from attnlab.experiments.sentiment.classes import class_sections
@@ -30,7 +30,7 @@ _NO_BAR = (None, None, None)  # of a baseline that found no words in a split
 
 
 def make_content(
-    config: SentimentConfig, context: Run, data: Data, outcomes: Sequence[Outcome]
+    config: SentimentConfig, context: RunContext, data: Data, outcomes: Sequence[Outcome]
 ) -> draw.ReportContent:
     """Make the report's content."""
     fair, main = outcomes[0], config.main

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.display import plural
-from attnlab.errors import WrongUsage, present
-from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, Run
+from attnlab.errors import WrongUsage, not_none
+from attnlab.experiments.experiment import Findings, Problem, ProblemDescription, RunContext
 from attnlab.experiments.sorting.config import NAME, WORDS, SortingConfig
 from attnlab.experiments.sorting.report import make_content
 from attnlab.experiments.sorting.sorting_claims import (
@@ -48,7 +48,7 @@ def build_model(config: SortingConfig, seed: int) -> Decoder:
     return model
 
 
-def run(config: SortingConfig, context: Run) -> Findings:
+def run(config: SortingConfig, context: RunContext) -> Findings:
     """Train, evaluate, trace, and make claims."""
     sorting_problem = problem([config], [context.seed])
     model = sorting_problem.members[0].model
@@ -64,7 +64,7 @@ def run(config: SortingConfig, context: Run) -> Findings:
         record=lambda member, line: context.record(line),
         num_threads=num_threads,
     )
-    return conclude(model, present(result.members[0]), config, context)
+    return conclude(model, not_none(result.members[0]), config, context)
 
 
 def describe_problem(config: SortingConfig) -> ProblemDescription:
@@ -113,7 +113,9 @@ def problem(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Problem:
     )
 
 
-def conclude(model: nn.Module, trained: Trained, config: SortingConfig, context: Run) -> Findings:
+def conclude(
+    model: nn.Module, trained: Trained, config: SortingConfig, context: RunContext
+) -> Findings:
     """Evaluate a trained model on every input, trace it, and make claims."""
     assert isinstance(model, Decoder)
     result = evaluate(model, config, context.seed)

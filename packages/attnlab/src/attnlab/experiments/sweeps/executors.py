@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any, Literal, Protocol, Self, get_args
 
 from attnlab.core.store import refusing_damage
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, is_integer, present
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, is_integer, not_none
 from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.sweeps.unit import Failure
 from attnlab.train.observer import Observer
@@ -316,7 +316,7 @@ def make_engine(where: Where) -> Engine:
         )
     if workers in (None, 1):
         return Engine()
-    return _Processes(present(workers))
+    return _Processes(not_none(workers))
 
 
 def _make_cluster(where: Where) -> Engine:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from attnlab.configs import Config, Fields
-from attnlab.errors import CouldNotRun, WrongUsage, present, typed
+from attnlab.errors import CouldNotRun, WrongUsage, not_none, typed
 from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.folder import RunConfig, read_config
 from attnlab.experiments.population.fit import checked_seeds
@@ -143,7 +143,7 @@ class Plan:
         for start in range(0, len(cells), at_once):
             together = cells[start : start + at_once]
             for indices, seeds in divide(together, self.seeds, varying):
-                fields = [present(together[index].config).to_mapping() for index in indices]
+                fields = [not_none(together[index].config).to_mapping() for index in indices]
                 unit = Unit(
                     first_unit + len(units),
                     self.experiment,

@@ -13,7 +13,7 @@ from attnlab.configs import Fields
 from attnlab.core.store import read_json, refusing_damage, write_json
 from attnlab.display import Card, displayed
 from attnlab.draw.sections import ReportContent
-from attnlab.errors import WrongUsage, is_integer, present
+from attnlab.errors import WrongUsage, is_integer, not_none
 from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.cells import Cell, make_cell
 from attnlab.experiments.sweeps.executors import Engine, Where
@@ -159,7 +159,7 @@ class _SearchRun(CellRun):
         return make_cell(self._plan.config_class, self._plan.fixed, fields)
 
     def _num_cells(self) -> int:
-        return present(self._plan.trials)
+        return not_none(self._plan.trials)
 
     def _compute_all(self, engine: Engine) -> None:
         study = Study(self._plan.axes, self._plan.seeds[0])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from attnlab.core import store
 from attnlab.core.store import JsonObject
-from attnlab.errors import CouldNotRun, WrongUsage, present
+from attnlab.errors import CouldNotRun, WrongUsage, not_none
 from attnlab.look.collector import Collector, run_collector
 from attnlab.look.heads import chosen_heads, number_of_heads
 from attnlab.look.long_text.inputs import (
@@ -280,7 +280,7 @@ def hidden_cells(call: AttentionCall, cells: Sequence[int]) -> Tensor | None:
         rows = []
         for top in tops.tolist():
             rows_seen = slice(top, min(top + cells[0], num_queries))
-            seen = present(mask.part(queries=rows_seen))
+            seen = not_none(mask.part(queries=rows_seen))
             if seen.dtype != torch.bool:
                 seen = seen > float("-inf")
             padded = nn.functional.pad(seen.flatten(0, 2).any(0), (0, -num_keys % cells[1]))

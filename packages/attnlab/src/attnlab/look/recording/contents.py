@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attnlab.core.sizes import count_bytes
 from attnlab.core.store import JsonObject
-from attnlab.errors import WrongUsage, did_you_mean, present
+from attnlab.errors import WrongUsage, did_you_mean, not_none
 from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part, working_bytes
 from attnlab.look.recording.tokens import Read, Vocabulary
@@ -72,7 +72,7 @@ class Passed:
             return held.mask
         if isinstance(held, KeptMask):
             budget.allow(site, held.working_bytes())
-            return present(held.part())[0, 0]
+            return not_none(held.part())[0, 0]
         if isinstance(held, KeptCall):
             budget.allow(site, working_bytes(held.shape, held.query.dtype))
             return held.make()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from attnlab.errors import WrongUsage, present
+from attnlab.errors import WrongUsage, not_none
 from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, MADE, Passed, Store
 from attnlab.look.recording.kept_call import KeptCall, KeptMask, working_bytes
 from attnlab.look.recording.selection import Pick
@@ -85,7 +85,7 @@ class _Steps:
         """Concatenate the new keys of each step, for a last step that no longer holds all."""
         new = []
         for step, step_keys in zip(self.passed, keys, strict=True):
-            length = self.store.reads[present(step.query)].shape[1]  # its first key is known
+            length = self.store.reads[not_none(step.query)].shape[1]  # its first key is known
             new.append(step_keys[..., -length:, :])
         return torch.cat(new, -2)
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from attnlab.core.sizes import count_bytes
 from attnlab.core.store import JsonObject
-from attnlab.errors import CouldNotRun, WrongUsage, model_words, present, type_words
+from attnlab.errors import CouldNotRun, WrongUsage, model_words, not_none, type_words
 from attnlab.look.inputs import Call, is_text
 from attnlab.look.readers import reader_of
 from attnlab.look.recording.budget import Budget, to_bytes
@@ -299,7 +299,7 @@ class _Recorder(Hook):
         key = self._kept_once(part, "key", call.key, site)
         assert isinstance(query, Tensor)
         for name in names:
-            held = KeptCall(query, key, present(mask), call.scale, name)
+            held = KeptCall(query, key, not_none(mask), call.scale, name)
             self._add(site_of(part, name), held, part)
 
     def _add(self, site: str, held: Any, part: str) -> Passed:

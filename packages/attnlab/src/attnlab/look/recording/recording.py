@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attnlab.core.store import JsonObject
 from attnlab.display import Card, count_words, displayed
-from attnlab.errors import WrongUsage, present, type_words
+from attnlab.errors import WrongUsage, not_none, type_words
 from attnlab.look.indices import check_index, check_slice
 from attnlab.look.recording.archive import read_store, write_store
 from attnlab.look.recording.budget import Budget, to_bytes
@@ -175,7 +175,7 @@ class Recording(Mapping[str, Any]):
         height = queries.stop - queries.start
         if isinstance(held, KeptMask):
             budget.allow(f"a tile of {site}", held.working_bytes(head, height))
-            made = present(held.part(row, head, queries))[0, ..., keys]
+            made = not_none(held.part(row, head, queries))[0, ..., keys]
         elif isinstance(held, KeptCall):
             num_heads = shape[1] if head is None else 1
             size = (num_heads, height, num_keys)

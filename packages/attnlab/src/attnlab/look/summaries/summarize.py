@@ -14,7 +14,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from attnlab.errors import CouldNotRun, WrongUsage, present
+from attnlab.errors import CouldNotRun, WrongUsage, not_none
 from attnlab.look.summaries import native, row_blocks
 from attnlab.look.summaries.question import Pattern, Question, ask, ask_about
 from attnlab.look.summaries.summary import Summary
@@ -125,7 +125,7 @@ class Summarize:
         is_shared = len(question.shape) > call.query.dim() - 2
         value = call.value.unsqueeze(-3) if is_shared else call.value
         summary, output = native.summary_of(question, tiles=self.tiles, top=self.top, value=value)
-        place.output = present(output).reshape(*call.query.shape[:-1], value.shape[-1])
+        place.output = not_none(output).reshape(*call.query.shape[:-1], value.shape[-1])
         return summary
 
     def of_weights(self, weights: Tensor) -> Summary:
