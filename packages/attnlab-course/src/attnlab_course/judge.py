@@ -156,15 +156,25 @@ def _name_mistake(
 ) -> tuple[str | None, list[str]]:
     """Return the mistake behind a wrong answer, and the checks that fail in another way.
 
-    It costs one check, where the exercise is not one idea as a whole.
+    It costs one check, where the exercise is not one idea as a whole. Where the program computes
+    nothing that shows it, as it ends in an error in every case, each check is lost.
     """
     found, explained = find_mistake(questions, answers, failures)
     mistake = _mistake_by_judge(results) or found
     if mistake is None or mistake != found or questions.exercise.parts.whole:
         return mistake, []
-    _count_once(results, explained)
+    passed = [number for number, result in enumerate(results) if result.passed]
+    if any(_is_computed(questions, answers, number) for number in (*explained, *passed)):
+        _count_once(results, explained)
     others = [result for number, result in enumerate(results) if number not in explained]
     return mistake, [result.check.name for result in others if result.is_wrong]
+
+
+def _is_computed(questions: Questions, answers: Sequence[CaseAnswer], number: int) -> bool:
+    """Does a check compare a value that the program computed, rather than an error?"""
+    if not _has_results(questions.cases[number]):
+        return False
+    return any(not answers[case].error for case in questions.numbers[number])
 
 
 def _mistake_by_judge(results: Iterable[CheckResult]) -> str | None:

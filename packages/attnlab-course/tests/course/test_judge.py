@@ -208,6 +208,21 @@ def test_a_slip_costs_the_points_of_one_check_and_another_beside_it_its_own():
     assert "Something else is wrong, too: see dtype." in text
 
 
+NOTHING_COMPUTED = """
+def attention(query, key, value, mask=None):
+    return query @ key
+"""
+
+
+def test_an_answer_that_ends_in_an_error_everywhere_has_a_named_mistake_and_no_points(monkeypatch):
+    questions = questions_of("attention")
+    outcome = check_here(questions, NOTHING_COMPUTED)
+    assert outcome.mistake.name == "without transpose"
+    assert outcome.points == 0
+    monkeypatch.setattr("attnlab_course.judge._is_computed", lambda *_: True)
+    assert check_here(questions, NOTHING_COMPUTED).points > 5  # without the rule
+
+
 def scaled_wrongly(change):
     """Return the solution with a slip that has no name, changed in one more place."""
     source = solution_text(find_exercise("attention").source)

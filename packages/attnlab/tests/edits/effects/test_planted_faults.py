@@ -164,8 +164,8 @@ the run without the edits stays on the fused kernel | edits.effects.effect | no_
 - with opened(model, edited):
 + with opened(model, ()):
 a layer norm does not take off the mean | look.readout | attributions
-- return norm(written) - bias
-+ return norm.factor * written
+- parts, bias = norm(written) - norm.bias, norm.bias
++ parts, bias = norm.factor * written, norm.bias
 idle heads are listed all the same | edits.effects.controls | few_inputs
 - if not (self.can_tell and self._asks_where):
 + if not self._asks_where:
