@@ -7,7 +7,7 @@ import pytest
 from attnlab_course.catalog import exercise_names, find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.grading.answers import entry_names
-from attnlab_course.grading.bans import banned_names
+from attnlab_course.grading.bans import banned_names, line_of_use
 
 BANNED = ("scaled_dot_product_attention", "MultiheadAttention")
 
@@ -39,6 +39,26 @@ USES = {
 @pytest.mark.parametrize("how", USES)
 def test_a_banned_name_is_found(how):
     assert banned_names(USES[how], BANNED)
+
+
+LINES = {
+    "after words of it": ('"""No softmax."""\n# softmax\nx = "softmax"\ntorch.softmax(x, 0)', 4),
+    "in a chain": ("x = (\n    scores\n    .softmax(-1)\n)", 3),
+    "imported": ("from torch import softmax\ndef f(x):\n    return softmax(x, 0)", 3),
+    "imported under another name": ("from torch import softmax as s\ns(x)", 1),
+    "looked up": ("# softmax\nf = getattr(torch, 'soft' + 'max')", 2),
+    "in the answer": (
+        "import torch\nprint(torch.softmax(x, 0))\ndef answer():\n    return torch.softmax(x, 0)",
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", LINES)
+def test_the_line_of_a_use_is_one_of_code(how):
+    source, line = LINES[how]
+    used = banned_names(source, ("softmax",), ("answer",))
+    assert line_of_use(source, ("softmax",), used, ("answer",)) == line
 
 
 HONEST = {

@@ -95,6 +95,21 @@ def test_data_is_graded_without_a_program_being_run(hand_in, grade):
     assert "not in the requested format" in failure.words
 
 
+def test_an_untouched_template_gets_no_points_and_no_decision(room, hand_in, grade):
+    hand_in("alice", {"double.py": GOOD})
+    exercise = exercises_in(room / "exercises")["double"]
+    (room / "submissions" / "Bob_double.py").write_text(exercise.starter)
+    (room / "submissions" / "Carl_else.py").write_text(GOOD)
+    book = grade()
+    bob, carl, alice = sorted(book.rows, key=lambda row: "BCa".index(row.student[0]))
+    assert (book.state(bob), bob.points, book.exercises) == ("graded", 0.0, ("double",))
+    assert row_words(book, bob) == "double: 0 of 4, nothing is written in it."
+    assert "double: nothing is written in it" in bob.submission.problems
+    assert book.state(carl) == "refused"
+    assert any("no answer to an exercise" in words for words in carl.submission.problems)
+    assert alice.points == 4.0
+
+
 def test_an_error_of_ours_over_an_answer_is_told_and_the_class_goes_on(hand_in, grade, monkeypatch):
     judge = classroom.judge
 
@@ -204,6 +219,13 @@ def test_a_review_shows_the_line_of_the_use_and_not_of_a_definition(room, hand_i
     hand_in("alice", {"double.py": program})
     grade()
     assert "in line 3, return float(" in (room / "grades" / "reviews.csv").read_text()
+
+
+def test_a_review_shows_no_comment_that_holds_the_name(room, hand_in, grade):
+    program = "import numpy\n# Do not multiply.\ndef double(x):\n    return numpy.multiply(x, 2)\n"
+    hand_in("alice", {"double.py": program})
+    grade()
+    assert "in line 4, return numpy." in (room / "grades" / "reviews.csv").read_text()
 
 
 def test_texts_wait_for_points_and_keep_them(room, hand_in, grade):

@@ -189,6 +189,7 @@ class AnswerReader:
             source = self._program_of_notebook(file, source)
         if ending != ".txt":
             if is_untouched(self.exercises[exercise], source):
+                self.submission.blank.add(exercise)
                 return None
             if kind == "text":
                 source = text_answer(source) or ""

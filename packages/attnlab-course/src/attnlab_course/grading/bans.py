@@ -74,6 +74,43 @@ def ban_words(exercise: CourseExercise, source: str) -> str:
     return f"uses {names}, which this exercise does not allow; a teacher will look at it"
 
 
+def line_of_use(
+    source: str, banned: Sequence[str], names: Iterable[str], answer: Iterable[str] = ()
+) -> int | None:
+    """Return the line of a program that uses one of the names; None where it cannot be told.
+
+    Args:
+        source: the program.
+        banned: the names that the exercise bans.
+        names: those that `banned_names` found.
+        answer: the names that the exercise asks for; what they reach comes first.
+    """
+    tree, names = parse_program(source), {*names}
+    if tree is None:
+        return None
+    try:
+        places = list(_uses(reached_code(tree, answer), banned, names))
+        places = places or list(_uses(tree, banned, names))
+    except RecursionError:
+        return None
+    return min(places)[1] if places else None
+
+
+def _uses(tree: ast.Module, banned: Sequence[str], names: set[str]) -> Iterator[tuple[int, int]]:
+    """Yield the lines that use a name, with a rank: what reaches it, a plain name, an import."""
+    reader = _Reader(DefinedNames(tree), banned)
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", None)  # none in a statement that was taken apart
+        if line is None:
+            continue
+        if isinstance(node, ast.Attribute):
+            line = node.end_lineno or line  # of the attribute, in a chain of several lines
+        if not names.isdisjoint(reader.reached(node)):
+            yield 2 if isinstance(node, ast.Import | ast.ImportFrom) else 0, line
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in names:
+            yield 1, line
+
+
 def _global_finds(source: str, tree: ast.Module, banned: Sequence[str]) -> set[str]:
     """Return the banned and dynamic names that no scope of the program defines.
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 from attnlab_course.catalog import holds_back
 from attnlab_course.exercise import CourseExercise
+from attnlab_course.grading.answers import entry_names
+from attnlab_course.grading.bans import line_of_use
 from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.course_file import Course, read_number
 from attnlab_course.grading.file_names import inert
@@ -76,9 +78,14 @@ def make_gradebook(
     return Gradebook(course, exercises, tuple(rows), *more)
 
 
-def _counting(course: Course, submissions: Iterable[Submission]) -> tuple[str, ...]:
-    """Return the exercises that count: those of the course.toml, or all that are handed in."""
+def _counting(course: Course, submissions: Sequence[Submission]) -> tuple[str, ...]:
+    """Return the exercises that count: those of the course.toml, or all that are answered.
+
+    Where nothing is answered, they are those of the untouched templates.
+    """
     answered = {name for submission in submissions for name in submission.answers}
+    if not answered:
+        answered = {name for submission in submissions for name in submission.blank}
     return course.counting or tuple(filter(answered.__contains__, course.exercises))
 
 
@@ -99,7 +106,8 @@ def _grade(
     """Grade an exercise with the sheets of reviews and texts."""
     reviews, texts = sheets
     if exercise not in submission.answers:
-        return Grade(exercise, 0.0, course.of(exercise), state="missing")
+        state = "blank" if exercise in submission.blank else "missing"
+        return Grade(exercise, 0.0, course.of(exercise), state=state)
     if course.exercises[exercise].parts.kind == "text":
         return _grade_text(course, submission, exercise, texts)
     return _grade_program(course, submission.answers[exercise], answer, reviews)
@@ -137,8 +145,8 @@ def _grade_program(
     if not answer.banned:
         return Grade(exercise, points, of, graded=answer)
     key = (answer.student, exercise, answer.answer_digest[:12])
-    why = f"uses {', '.join(answer.banned)}{_place(program.source, answer.banned)}; would get "
-    why += f"{points:g} of {of:g}"
+    place = _place(course.exercises[exercise], program.source, answer.banned)
+    why = f"uses {', '.join(answer.banned)}{place}; would get {points:g} of {of:g}"
     decision = reviews.ask(key, why, ("", "accept", "reject"))
     if decision == "accept":
         return Grade(exercise, points, of, graded=answer)
@@ -147,12 +155,13 @@ def _grade_program(
     return Grade(exercise, 0.0, of, points, "needs review", answer)
 
 
-def _place(source: str, names: Iterable[str]) -> str:
-    """Return the first line of a program that has one of the names; a definition's comes last."""
-    lines = enumerate(source.splitlines(), 1)
-    found = [(number, line) for number, line in lines if any(name in line for name in names)]
-    found.sort(key=lambda place: place[1].lstrip().startswith(("def ", "class ")))
-    return " in " + inert("line {}, {}".format(*found[0])) if found else ""
+def _place(exercise: CourseExercise, source: str, names: Iterable[str]) -> str:
+    """Return the line of a program that uses one of the names, as words; empty if not known."""
+    number = line_of_use(source, exercise.parts.banned, names, entry_names(exercise))
+    if number is None:
+        return ""
+    line = re.split("\r\n|\r|\n", source)[number - 1].strip()
+    return " in " + inert(f"line {number}, {line}")
 
 
 def _grade_text(course: Course, submission: Submission, exercise: str, texts: Sheet) -> Grade:

@@ -23,7 +23,8 @@ class Grade:
         points: that count.
         of: that there are.
         held: that wait for a review.
-        state: graded, missing, needs review, rejected or waits (a text without points).
+        state: graded, missing, blank (the untouched template), needs review, rejected or waits (a
+            text without points).
         graded: the result; None for texts, and where there is no answer.
         criteria: of a text, each with the points that it got from 0 to 1, empty while it waits.
     """
@@ -102,7 +103,8 @@ class Row:
     @property
     def may_lack_answers(self) -> bool:
         """Whether an exercise is missing that may be answered in what could not be assigned."""
-        return bool(self.unread) and any(grade.state == "missing" for grade in self.grades)
+        is_open = any(grade.state in ("missing", "blank") for grade in self.grades)
+        return bool(self.unread) and is_open
 
     @property
     def student(self) -> str:
@@ -162,7 +164,8 @@ class Gradebook:
         """
         if row.student in self.unlisted:
             return "unlisted"
-        if not row.submission.answers and row.student not in self.absent:
+        is_empty = not row.submission.answers and not row.submission.blank
+        if is_empty and row.student not in self.absent:
             return "refused"
         if row.may_lack_answers:
             return "waits"

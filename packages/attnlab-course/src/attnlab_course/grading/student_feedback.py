@@ -14,6 +14,7 @@ from attnlab_course.grading.grades import Grade, Gradebook, Row
 from attnlab_course.judge import OPEN, costs_points, passed_words
 from attnlab_course.sandbox.replies import PYTHON_ERRORS, TOO_LARGE
 
+_BLANK = "nothing is written in it"
 _SENTENCES = {
     "shape": "its shape is wrong",
     "finite": "it gives numbers that are not finite",
@@ -30,6 +31,7 @@ _SENTENCES = {
 }
 _STATES = {
     "missing": "nothing was handed in",
+    "blank": _BLANK,
     "waits": "it is read by a person; points are missing still",
     "needs review": "the points are held until a person has looked at it",
     "rejected": "it uses what is to be written, so it gets no points",
@@ -79,7 +81,7 @@ def grade_words(grade: Grade) -> str:
     if graded.broken is not None:
         return graded.broken
     if graded.is_blank:
-        return "nothing is written in it"
+        return _BLANK
     return passed_words(graded.checks.values())
 
 

@@ -50,6 +50,7 @@ class Submission:
         claims: for each exercise, the digests of the answers that passed by the student's log.
         entries: for each exercise, the file or folder among the submissions that answers it.
         given_up: the exercises whose solution was shown by the log before an answer passed.
+        blank: the exercises whose file is the untouched template.
         passed_over: files in it whose names are not those of an exercise: they may be answers.
     """
 
@@ -61,6 +62,7 @@ class Submission:
     claims: dict[str, set[str]] = field(default_factory=dict)
     entries: dict[str, str] = field(default_factory=dict)
     given_up: set[str] = field(default_factory=set)
+    blank: set[str] = field(default_factory=set)
     passed_over: list[str] = field(default_factory=list)
 
     def tell(self, words: str) -> None:

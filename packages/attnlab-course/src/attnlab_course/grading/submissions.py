@@ -140,7 +140,9 @@ def _read_answers(
     except Exception as error:  # as above
         submission.tell(_unreadable(error))
     submission.entries = dict.fromkeys(submission.answers, entry)
-    if not submission.answers:
+    for name in sorted(submission.blank) if not submission.answers else ():
+        submission.tell(f"{name}: nothing is written in it")
+    if not submission.answers and not submission.blank:
         submission.tell("it holds no answer to an exercise of the course")
 
 
@@ -168,6 +170,7 @@ def _joined(first: Submission | None, second: Submission) -> Submission:
     for name, digests in second.claims.items():
         first.claims.setdefault(name, set()).update(digests)
     first.given_up |= second.given_up
+    first.blank |= second.blank
     first.passed_over += second.passed_over
     for words in second.problems:
         first.tell(words)
