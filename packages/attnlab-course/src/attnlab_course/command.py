@@ -197,9 +197,13 @@ def submit(student: str, /, *, where: Where = HERE, out: Path | None = None) -> 
         handed = hand_in(workspace, known, student, path, ask)
     say(f"{path}: {', '.join(handed.exercises)}")
     states = workspace.states()
-    unsolved = [name for name in handed.exercises if not states.get(name, NEW).passed]
-    if unsolved:
-        say(f"handed in, though the last check did not pass: {', '.join(unsolved)}")
+    of_answers = {name: states.get(name, NEW) for name in handed.exercises}
+    unchecked = [name for name, state in of_answers.items() if not state.tries]
+    failed = [name for name, state in of_answers.items() if state.tries and not state.passed]
+    if failed:
+        say(f"handed in, though the last check did not pass: {', '.join(failed)}")
+    if unchecked:
+        say(f"handed in, though never checked: {', '.join(unchecked)}")
     for name in handed.exercises:
         words = ban_words(known[name], workspace.answer(known[name]).source)
         if words:

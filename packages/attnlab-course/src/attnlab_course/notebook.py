@@ -2,6 +2,7 @@
 
 import html
 import inspect
+from collections.abc import Mapping
 
 from attnlab.errors import WrongUsage, not_none, type_words
 from attnlab_course.cases import draw_questions
@@ -47,7 +48,7 @@ def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedba
         name; it shows itself.
 
     Raises:
-        WrongUsage: there is no such exercise.
+        WrongUsage: there is no such exercise, or the names are no mapping.
 
     The answer runs in this very process: nothing of it is graded here.
     """
@@ -56,11 +57,21 @@ def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedba
             f'expected the name of an exercise, as in check("attention"); '
             f"got {type_words(exercise)}."
         )
+    opened = find_exercise(exercise)
+    questions = draw_questions(opened, seed, graded=True)
+    calls = sorted(questions.calls)
     if names is None:
         frame = not_none(inspect.currentframe())
         names = not_none(frame.f_back).f_globals
-    opened = find_exercise(exercise)
-    questions = draw_questions(opened, seed, graded=True)
+    if not isinstance(names, Mapping):
+        call, name = [*calls, "answer"][0], getattr(names, "__name__", "…")
+        raise WrongUsage(
+            f'names are a mapping, as in check("{exercise}", {{"{call}": {name}}}); '
+            f"got {type_words(names)}."
+        )
+    if calls and not any(call in names for call in calls):
+        missing = f"nothing that it asks for is defined here: {', '.join(calls)}"
+        return Feedback(opened, Outcome(exercise, broken=missing))
     outcome = judge(questions, ask_names(names, questions.encoded))
     workspace = find_workspace(None)
     if workspace.log.is_file():

@@ -104,6 +104,19 @@ def test_what_an_exercise_does_not_allow_is_told_at_the_check_and_when_it_is_han
     assert "does not allow" not in run(capsys, "check")[1] + run(capsys, "submit", "Ada")[1]
 
 
+def test_an_answer_that_was_never_checked_is_not_said_to_fail(capsys, tmp_path):
+    run(capsys, "start", "attention")
+    answer = tmp_path / "course" / "attention.py"
+    answer.write_text(WRONG)
+    out = run(capsys, "submit", "Ada")[1]
+    assert "handed in, though never checked: attention" in out
+    assert "did not pass" not in out
+    run(capsys, "check")
+    out = run(capsys, "submit", "Ada")[1]
+    assert "though the last check did not pass: attention" in out
+    assert "never" not in out
+
+
 def test_the_list_has_every_exercise_once(capsys):
     status, out, _ = run(capsys, "list", "--json")
     assert status == 0
