@@ -18,6 +18,7 @@ from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading import classroom
 from attnlab_course.grading.classroom import GradeFolder, file_name, grade_class
 from attnlab_course.grading.course_file import Course, read_course
+from attnlab_course.grading.exports import write_grades
 from attnlab_course.grading.gradebook import make_gradebook
 from attnlab_course.grading.pages import render_class
 from attnlab_course.grading.roster import match_students, read_students
@@ -192,9 +193,13 @@ def test_the_questions_are_secret_and_grading_again_gives_the_same_bytes(room, h
 def test_a_banned_name_holds_the_points_until_a_review(room, hand_in, grade):
     hand_in("alice", {"double.py": "import numpy as n\ndouble = lambda x: float(n.multiply(x, 2))"})
     hand_in("bob", {"double.py": GOOD})
-    (row, other) = grade().rows
+    book = grade()
+    (row, other) = book.rows
     (found,) = row.grades
     assert (found.points, found.held, found.state) == (0.0, 4.0, "needs review")
+    assert '<td class="figure">?</td>' in render_class(book, [])
+    write_grades(book, book.rows, room / "grades.csv")
+    assert [row["double (of 4)"] for row in read_table(room / "grades.csv")] == ["?", "4"]
     assert other.points == 4.0
     sheet = room / "grades" / "reviews.csv"
     where = "in line 2, double = lambda x: float(n.multiply(x, 2)); would get 4 of 4"

@@ -39,11 +39,11 @@ def write_exports(book: Gradebook, folder: Path) -> None:
 
 
 def write_grades(book: Gradebook, wanted: Sequence[Row], path: Path) -> None:
-    """Write one row for each student."""
-    columns = ("student", *book.exercises, "points", "of", "held", "days late", "problems", "state")
+    """Write one row for each student; points that wait for a person are a ?."""
+    columns = ("student", *book.headings, "points", "of", "held", "days late", "problems", "state")
     rows = []
     for row in wanted:
-        points = [grade.points for grade in row.grades]
+        points = ["?" if grade.is_open else grade.points for grade in row.grades]
         held = sum(grade.held for grade in row.grades)
         problems = len(row.submission.problems) + len(row.private)
         known = (row.points, book.of, held, row.days_late, problems, book.state(row))

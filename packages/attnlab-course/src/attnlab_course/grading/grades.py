@@ -48,7 +48,7 @@ class Grade:
         """Its points in a table: – where nothing was handed in, a ? where a person has to look."""
         if self.state == "missing":
             return "–"
-        return f"{self.points:g}{'?' if self.is_open else ''}"
+        return "?" if self.is_open else f"{self.points:g}"
 
     @property
     def reason(self) -> str:
@@ -209,6 +209,11 @@ class Gradebook:
     def is_by_students_clock(self) -> bool:
         """Whether a student's own clock says that a submission is late."""
         return any(row.days_late and not row.facts.get("submitted") for row in self.rows)
+
+    @property
+    def headings(self) -> list[str]:
+        """The exercises with their points, as the heads of a table's columns."""
+        return [f"{name} (of {self.course.of(name):g})" for name in self.exercises]
 
     @property
     def of(self) -> float:
