@@ -1,6 +1,8 @@
 """`attnlab.course.check`, as it answers in a notebook."""
 
 import pytest
+import torch
+from torch import nn
 
 from attnlab.errors import WrongUsage
 from attnlab_course import check
@@ -20,6 +22,25 @@ def test_a_function_in_place_of_a_mapping_is_answered_in_a_sentence():
     with pytest.raises(WrongUsage, match=r'check\("softmax", {"softmax": own_softmax}\)'):
         check("softmax", own_softmax)
     assert "values" in repr(check("softmax", {"softmax": own_softmax}))
+
+
+class LayerNormalization(nn.Module):
+    """With a weight that is no parameter."""
+
+    def __init__(self, width, eps=1e-5):
+        super().__init__()
+        self.eps, self.weight = eps, torch.ones(width)
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        shares = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + self.eps).sqrt()
+        return self.weight * shares + self.bias
+
+
+def test_a_plain_tensor_in_place_of_a_parameter_is_named():
+    said = check("layer_norm", {"LayerNormalization": LayerNormalization})
+    assert said.outcome.mistake.name == "no parameters"
+    assert "missing: weight; a plain tensor is none, make it an nn.Parameter: weight" in repr(said)
 
 
 def test_where_nothing_is_defined_that_is_all_that_is_said():

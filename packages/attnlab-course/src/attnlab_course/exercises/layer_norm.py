@@ -80,6 +80,18 @@ class LayerNormalization(nn.Module):
 # -         normal = (x - mean) / torch.sqrt(variance + self.eps)
 # -         return self.weight * normal + self.bias
 # +         return self.weight * x - mean / torch.sqrt(variance + self.eps) + self.bias
+# ## no parameters: `weight` and `bias` are not both parameters of the module. Make each an
+# `nn.Parameter`: a plain tensor is none, so no training changes it and it is not saved.
+# -         self.weight = nn.Parameter(torch.ones(width))
+# -         self.bias = nn.Parameter(torch.zeros(width))
+# +         self.weight = torch.ones(width)
+# +         self.bias = torch.zeros(width)
+# or
+# - self.weight = nn.Parameter(torch.ones(width))
+# + self.weight = torch.ones(width)
+# or
+# - self.bias = nn.Parameter(torch.zeros(width))
+# + self.bias = torch.zeros(width)
 # ## unbiased: The variance is divided by width − 1. PyTorch's `var` and `std` do so unless told.
 # - correction=0
 # + correction=1

@@ -276,6 +276,10 @@ def _check_parameters(made: nn.Module, state: Mapping[str, Tensor]) -> None:
     for name, shape in shapes.items():
         if shape != wanted.get(name, shape):
             words.append(f"{name} has the shape {shape}; it should be {wanted[name]}")
+    lacked = [name for name in wanted if name not in shapes]
+    plain = [name for name in lacked if isinstance(getattr(made, name, None), Tensor)]
+    if plain:
+        words.append(f"a plain tensor is none, make it an nn.Parameter: {', '.join(plain)}")
     raise RuntimeError(f"its parameters are not those of the statement; {'; '.join(words)}")
 
 
