@@ -29,6 +29,13 @@ def test_bars_whiskers_and_levels_stand_at_their_values(open_page):
     assert (foot - level["y"]) / full == pytest.approx(0.25 / 0.96, rel=0.001)
     names = page.locator(".bars-section .legend li").all_inner_texts()
     assert names == ["seen lengths", "longer", "chance"]
+    assert "a whisker is the interval" in page.locator(".bars-section .look").inner_text()
+
+
+def test_bars_without_intervals_promise_no_whisker(open_page):
+    page = open_bars(open_page, ["one", "two"], [0.5, 0.25])
+    assert page.locator(".whisker").count() == 0
+    assert page.locator(".bars-section .look").inner_text() == "Compare the heights."
 
 
 def test_bars_are_read_by_keyboard_pointer_and_description(open_page):

@@ -130,6 +130,30 @@ def test_bars_hold_values_whiskers_and_gaps():
     assert axes.get_ylim()[0] == 0
 
 
+def test_what_reads_zero_is_gray_in_a_figure_of_signed_numbers():
+    rows = [[0.0, -0.003, 0.003], [1.0, -1.0, 0.05]]
+    heatmap = make_map("effects", rows, (["0", "1"], ["a", "b", "c"]), low=-1.0)
+    choices = [{"label": "", "note": "", "maps": [heatmap]}]
+    figure = maps_figure(section("maps", choices=choices))
+    picture = figure.axes[0].images[0]
+    assert texts(figure.axes[0])[:3] == ["0", "0", "0"]
+    grays = {tuple(color) for color in picture.to_rgba(picture.get_array())[0].tolist()}
+    ((red, green, blue, _),) = grays
+    assert red == pytest.approx(green, abs=0.002)
+    assert green == pytest.approx(blue, abs=0.002)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 4), (4, 20), (12, 12), (30, 6)])
+def test_no_band_is_empty_between_the_title_and_a_map(rows, columns):
+    names = [f"{row}" for row in range(rows)], [f"{column}: token" for column in range(columns)]
+    heatmap = make_map("heads", [[0.5] * columns] * rows, names)
+    choices = [{"label": "", "note": "", "maps": [heatmap]}]
+    figure = maps_figure(section("maps", choices=choices, title="Share of the logit"))
+    figure.draw_without_rendering()
+    foot = figure._suptitle.get_window_extent().y0
+    assert 0 < foot - figure.axes[0].get_tightbbox().y1 < 0.35 * figure.dpi
+
+
 def test_maps_hold_rows_names_and_ranges_with_numbers_where_they_are_few():
     figure = maps_figure(section("maps"))
     weights, scores = (axes for axes in figure.axes if axes.get_title(loc="left"))

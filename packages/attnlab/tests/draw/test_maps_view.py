@@ -45,6 +45,37 @@ def test_every_cell_names_its_row_its_column_and_its_value(open_page):
     assert "blank: no value" in page.locator(".scale").first.inner_text()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_reads_zero_has_one_color_that_is_neither_side_s(open_page, scheme):
+    signed = {
+        "rows": [[0.0, -0.003, 0.003], [1.0, -1.0, 0.05]],
+        "row_labels": ["out 1", "out 2"],
+        "column_labels": [" a", "b", "c"],
+        "low": -1.0,
+        "high": 1.0,
+    }
+    page = open_maps(open_page, signed, scheme=scheme)
+    zeros = [cell["ground"] for cell in numbers(page) if cell["text"] == "0"]
+    assert len(zeros) == 3
+    (ground,) = set(zeros)
+    red, green, blue = (int(part) for part in ground.split(","))
+    assert red == green == blue
+    look = "Look for the strongest colors: they are the largest numbers, up or down from 0."
+    assert page.locator(".maps-section .look").inner_text() == look
+    assert read_cell(page, 0, 0, 1) == "‘out 1’, ‘b’: −0.003"  # read in full
+
+
+def test_small_numbers_are_told_from_zero(open_page):
+    small = {
+        "rows": [[0.02, 0.004]],
+        "row_labels": ["0"],
+        "column_labels": ["0", "1"],
+        "low": -0.02,
+        "high": 0.02,
+    }
+    assert [cell["text"] for cell in numbers(open_maps(open_page, small))] == [".020", ".004"]
+
+
 def test_another_choice_changes_note_and_maps(open_page):
     page = open_page(make_kinds_document())
     assert page.locator(".choice-note").inner_text() == "Each word looks back."

@@ -52,24 +52,24 @@ HUES = tuple(color.light for name, color in COLORS.items() if name.startswith("h
 
 
 class Ramp(NamedTuple):
-    """Shades by weight w: lightness a + b w, and chroma a + b w (1 - w) + c w, of one hue."""
+    """Shades by weight w: lightness a + b w, and chroma a w (1 - w) + b w; 0 is gray."""
 
     lightness: tuple[float, float]
-    chroma: tuple[float, float, float]
+    chroma: tuple[float, float]
     hue: float
 
     def css(self) -> str:
         """Write the shade of the weight `--w`."""
-        (low, rise), (start, middle, end) = self.lightness, self.chroma
+        (low, rise), (middle, end) = self.lightness, self.chroma
         lightness = f"calc({low} + {rise} * var(--w))"
-        chroma = f"calc({start} + {middle} * var(--w) * (1 - var(--w)) + {end} * var(--w))"
+        chroma = f"calc({middle} * var(--w) * (1 - var(--w)) + {end} * var(--w))"
         return f"oklch({lightness} {chroma} {self.hue})"
 
     def rgb(self, weight: float) -> list[float]:
         """Return the shade of a weight as red, green and blue, 0 to 1."""
         lightness = self.lightness[0] + self.lightness[1] * weight
-        start, middle, end = self.chroma
-        chroma = start + middle * weight * (1 - weight) + end * weight
+        middle, end = self.chroma
+        chroma = middle * weight * (1 - weight) + end * weight
         angle = math.radians(self.hue)
         lab = [lightness, chroma * math.cos(angle), chroma * math.sin(angle)]
         lms = [_dot(row, lab) ** 3 for row in _LAB_TO_LMS]
@@ -100,11 +100,12 @@ _LMS_TO_RGB = (
     (-0.0041960863, -0.7034186147, 1.7076147010),
 )
 
-# The warm ramp, for numbers below zero, is as light as the cool one at each step.
-COOL = Ramp((0.965, -0.695), (0.012, 0.26, 0.085), 247)
-WARM = Ramp((0.965, -0.695), (0.012, 0.3, 0.075), 52)
-_DARK_COOL = Ramp((0.22, 0.6), (0.015, 0.2, 0.075), 244)
-_DARK_WARM = Ramp((0.22, 0.6), (0.015, 0.2, 0.075), 62)
+# The warm ramp, for numbers below zero, is as light as the cool one at each step; both begin at one
+# gray, so that zero has no color.
+COOL = Ramp((0.965, -0.695), (0.28, 0.097), 247)
+WARM = Ramp((0.965, -0.695), (0.32, 0.087), 52)
+_DARK_COOL = Ramp((0.22, 0.6), (0.22, 0.09), 244)
+_DARK_WARM = Ramp((0.22, 0.6), (0.22, 0.09), 62)
 
 
 def color_css() -> str:

@@ -33,6 +33,11 @@ class Section:
     title: str
 
     @property
+    def advice(self) -> str:
+        """`look`, or where it depends on the content, the sentence for this section."""
+        return self.look
+
+    @property
     def told(self) -> str:
         """The prose below the title: the caption, if there is one."""
         words: str = getattr(self, "caption", "")

@@ -154,12 +154,19 @@ class Bars(Figured):
     """Grouped bars."""
 
     kind = "bars"
-    look = "Compare the heights; a whisker is the interval around its value."
+    look = "Compare the heights."
     in_browser = True
     y_label: str
     groups: Texts
     series: Sequence[BarSeries]
     levels: Sequence[Level] = ()
+
+    @property
+    def advice(self) -> str:
+        """Explain whiskers where a bar has one."""
+        if any(low is not None for series in self.series for low in series.low or ()):
+            return "Compare the heights; a whisker is the interval around its value."
+        return self.look
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -245,6 +252,13 @@ class Maps(Figured):
     look = "Look for the strongest colors: they are the largest numbers."
     in_browser = True
     choices: Sequence[MapChoice]
+
+    @property
+    def advice(self) -> str:
+        """Explain both colors where a map has numbers below zero."""
+        if any(heatmap.low < 0 for choice in self.choices for heatmap in choice.maps):
+            return "Look for the strongest colors: they are the largest numbers, up or down from 0."
+        return self.look
 
     def __post_init__(self) -> None:
         super().__post_init__()

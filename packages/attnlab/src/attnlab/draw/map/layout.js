@@ -142,9 +142,10 @@ export function cut(pen, name, room) {
   return isolated(`${letters.slice(0, most).join("")}…`);
 }
 
-// Names on an axis: white space, empty tokens, direction marks and invisible characters become visible.
+// Names on an axis: white space, empty tokens, direction marks and invisible characters become visible; a blank between
+// two words, as in "out 2", stays one.
 export function axisName(token) {
-  const name = token.includes(PAIR) ? wordLabel(token) : wordToken(token);
+  const name = token.includes(PAIR) ? wordLabel(token) : wordToken(token.replace(/(?<=\S) (?=\S)/g, "\u00a0"));
   const isUnseen = /^[\p{C}\p{Z}]+$/u.test(name);
   const hidden = isUnseen ? /[\p{C}\p{Z}]/gu : /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu;
   const spell = (letter) => letter.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");

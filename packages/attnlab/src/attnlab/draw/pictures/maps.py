@@ -57,7 +57,18 @@ def _grid_of_maps(title: str, maps: Sequence[Heatmap]) -> "Figure":
         picture = draw_map(axes, each)
         if len(ranges) > 1 or index == len(maps) - 1:
             add_color_bar(figure, axes, picture)
+    if len(maps) == 1:
+        _trim(figure, axes)
     return figure
+
+
+def _trim(figure: "Figure", axes: Any) -> None:
+    """Take away the height that a map with cells of a fixed shape leaves above and below it."""
+    figure.draw_without_rendering()
+    drawn = axes.get_tightbbox()
+    room = axes.get_position(original=True).transformed(figure.transFigure)
+    empty = max(room.y1, drawn.y1) - min(room.y0, drawn.y0) - drawn.height
+    figure.set_figheight(figure.get_figheight() - empty / figure.dpi)
 
 
 def add_color_bar(figure: "Figure", axes: Any, picture: Any) -> Any:
@@ -119,15 +130,20 @@ def draw_map(axes: Any, heatmap: Heatmap) -> Any:
     rows = list(map(finite, heatmap.rows))
     num_rows, num_columns = len(rows), len(heatmap.column_labels)
     cell, cell_height = _cell_inches(heatmap)
+    has_numbers = num_rows <= _MAX_NUMBERS and num_columns <= _MAX_NUMBERS
+    tinted = rows
+    if has_numbers and low < 0:
+        decimals = _decimals(np.array(rows, np.float64))
+        tinted = [[0.0 if round(value, decimals) == 0 else value for value in row] for row in rows]
     picture = axes.imshow(
-        rows or [[math.nan]],
+        tinted or [[math.nan]],
         cmap=shades,
         vmin=low,
         vmax=high,
         interpolation="nearest",
         aspect=cell_height / cell,
     )
-    if num_rows <= _MAX_NUMBERS and num_columns <= _MAX_NUMBERS:
+    if has_numbers:
         _write_numbers(axes, rows, low, high)
     _name_axis(axes.set_yticks, heatmap.row_labels, cell_height)
     if _leans(heatmap, cell):

@@ -9,6 +9,7 @@ import { makeMaskedNote, makeRamp, makeScale } from "../map/shades.js";
 import { unpackAll } from "../map/wire.js";
 
 const LEGEND_DIGITS = 4;
+const MOST_DECIMALS = 6;
 
 export function mountMaps(stage, { choices }) {
   const note = make("p", { class: "choice-note", role: choices.length > 1 ? "status" : null });
@@ -50,13 +51,16 @@ function widthOfMap({ column_labels: columns, row_labels: rows }, isAlone) {
 
 function sourceOf(map) {
   const { row_labels: rowLabels, column_labels: columnLabels } = map;
+  const word = wordCells(map);
+  // Two colors around zero: what reads "0" has neither.
+  const values = map.low < 0 ? map.rows.map((value) => (word(value) === "0" ? 0 : value)) : map.rows;
   return {
-    rows: rowLabels.length, columns: columnLabels.length, values: map.rows,
+    rows: rowLabels.length, columns: columnLabels.length, values,
     rowNames: rowLabels.map(axisName), columnNames: columnLabels.map(axisName),
     rowTitle: map.row_title, columnTitle: map.column_title, scale: makeScale(map.low, map.high),
     label: `${map.title}: ${map.row_title} by ${map.column_title}`,
     isTable: true, isMasked: () => Boolean(map.masked),
-    word: wordCells(map),
+    word,
     say(i, j) {
       const value = map.rows[i * columnLabels.length + j];
       const words = isNumber(value) ? wordTrimmed(value) : map.masked ?? "no value";
@@ -78,11 +82,12 @@ function makeMapLegend(map) {
   return legend;
 }
 
-// As many digits as a small cell can hold: whole numbers in full, fractions with two decimals.
+// As many digits as a small cell can hold: whole numbers in full, fractions with two decimals, or two digits of the
+// largest number if that is small.
 function wordCells(map) {
   const values = [...map.rows].filter(isNumber);
   const most = values.reduce((high, value) => Math.max(high, Math.abs(value)), 0);
-  const decimals = values.every(Number.isInteger) || most >= 100 ? 0 : most >= 10 ? 1 : 2;
+  const decimals = values.every(Number.isInteger) || most >= 100 ? 0 : most >= 10 ? 1 : clamp(1 - Math.floor(Math.log10(most)), 2, MOST_DECIMALS);
   return (value) => {
     if (!isNumber(value)) return "";
     const text = value.toFixed(decimals);
