@@ -403,6 +403,21 @@ def test_knock_outs_print_a_labelled_table():
     assert len(str(edges).splitlines()) == 12  # the ten largest of 210
 
 
+def test_a_table_of_many_heads_says_first_which_are_the_largest():
+    deep = attnlab.Decoder(attnlab.DecoderConfig(num_layers=20)).eval()
+    found = attnlab.ablate(deep, IDS)
+    places, effects = zip(*found.largest(3), strict=True)
+    lines = repr(found).splitlines()
+    assert lines[-1].startswith("…")
+    names = [name.split()[0] for name in lines[1].removeprefix("  largest  ").split(", ")]
+    assert names == [f"{place.path.split('.')[1]}.{place.head}" for place in places]
+    assert lines[1].split()[2].rstrip(",") == f"{effects[0]:+.4g}"
+    change = str(attnlab.effect(deep, IDS, attnlab.ZeroHead(layer=0, head=0)))
+    assert f"of {IDS.numel()} positions the likeliest token changes" in change
+    few = attnlab.ablate(deep, IDS, parts="layers.0.attention")
+    assert "largest" not in repr(few)
+
+
 def test_results_with_rows_become_a_data_frame_where_pandas_is(monkeypatch):
     found = attnlab.ablate(model(), IDS, parts="layers.0.attention")
     monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=list))

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from attnlab.errors import WrongUsage
+from attnlab.models import Decoder, DecoderConfig
 from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.blocks import Block
 from attnlab.parts.feed_forward import FeedForward
@@ -349,3 +350,8 @@ def test_parts_are_opened_by_their_paths_and_only_for_a_while():
         assert paths == [path]
         assert model.get_submodule(path)(torch.zeros(1, 3, 28)).weights is not None
     assert model.get_submodule(path)(torch.zeros(1, 3, 28)).weights is None
+
+
+def test_a_misspelt_pattern_is_answered_with_the_kind_of_site_that_was_meant():
+    with pytest.raises(WrongUsage, match=r"did you mean '\*\.weights'\? Known: embedding"):
+        matches("*weigths", Decoder(DecoderConfig()))

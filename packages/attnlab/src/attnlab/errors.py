@@ -75,8 +75,12 @@ def model_words(value: object) -> str:
 
     >>> model_words("runs/sorting")
     "a str; attnlab.load('runs/sorting') opens a model"
+    >>> model_words("The capital of France is")
+    "a text; attnlab.load('runs/sorting') opens a model"
     """
     words = type_words(value)
+    if isinstance(value, str) and len(value.split()) > 1 and not Path(value).exists():
+        return "a text; attnlab.load('runs/sorting') opens a model"
     if isinstance(value, str | Path):
         return f"{words}; attnlab.load({str(value)!r}) opens a model"
     return f"{words}, whose model is its .model" if hasattr(type(value), "model") else words

@@ -9,6 +9,7 @@ before those that only look, so a recording shows the edited values. A module wi
 attribute look-up. Recordings and edits, on the floors above, are hooks; this file knows neither.
 """
 
+import difflib
 import fnmatch
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -338,9 +339,19 @@ def matches(pattern: str, model: nn.Module, names: Sequence[str] | None = None) 
                 f"{type(model).__name__} has no sites: none of its modules is a part of attnlab; "
                 "attnlab.load(model) gives it hook points."
             )
-        guess = advice_on(pattern, model) or did_you_mean(in_our_words(pattern, names), names)
+        guess = advice_on(pattern, model) or _guess(in_our_words(pattern, names), names)
         raise WrongUsage(f"no site of this model matches {pattern!r}; {guess}")
     return matching
+
+
+def _guess(pattern: str, names: Sequence[str]) -> str:
+    """Name the closest site, or kind of site where a pattern names one, and list the others."""
+    guess = did_you_mean(pattern, names)
+    if guess.startswith("did you mean"):
+        return guess
+    kinds = [f"*.{name.rpartition('.')[2]}" for name in names if "." in name]
+    close = difflib.get_close_matches(pattern, kinds, n=1)
+    return f"did you mean {close[0]!r}? K{guess[1:]}" if close else guess
 
 
 def advice_on(name: str, model: nn.Module) -> str:

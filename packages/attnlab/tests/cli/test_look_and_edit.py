@@ -201,7 +201,8 @@ def test_look_keeps_the_recording_figures_and_a_page(run, tmp_path):
     folder = tmp_path / "kept"
     status, out, _ = run(f"look good cab --out {folder} --site *weights *residual_after")
     assert status == 0
-    assert out.rstrip().endswith(f"page     {folder / 'view.html'}")
+    page = f"page     {folder / 'view.html'}"
+    assert out.rstrip().splitlines()[-2:] == [page, f"look at  attnlab open {folder}"]
     recording = open_recording(folder / "recording")
     assert list(recording) == ["layers.0.attention.weights", "layers.0.residual_after"]
     assert recording.tokens("layers.0.attention.weights").key == ["c", "a", "b", "SEP", "a", "b"]

@@ -5,6 +5,7 @@ import torch
 
 import attnlab.edits as op
 from attnlab.edits import edit, editor
+from attnlab.edits.effects.effect import effect
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.models import Decoder, DecoderConfig
@@ -308,3 +309,25 @@ def test_scores_added_to_where_everything_is_blocked_by_padding_land_nowhere():
     run = lambda: model(tokens(), mask=padding_mask([5, 4, 3], 6))  # noqa: E731
     blocked = r"key=5.*changed nothing: the mask blocks"
     refused(blocked, model, op.AddToScores(key=5, amount=1.0), run=run)
+
+
+@pytest.mark.parametrize("names", [VOCABULARY, "t{}".format], ids=["a list", "a function"])
+def test_a_token_that_no_input_has_is_refused_before_any_pass(names, monkeypatch):
+    model, ids = make("decoder", 0), tokens(high=9)
+    ids[:, 0] = 1
+    effect(model, ids, op.ZeroHead(head=0, query="t1"), vocabulary=names)
+    generated = op.CutEdge(key=["t1", "t10"])  # t10 may be generated
+    with pytest.raises(WrongUsage, match="was never among the keys"):
+        effect(model, ids % 2, generated, num_tokens=1, vocabulary=names)
+    monkeypatch.setattr(type(model), "forward", lambda *_: pytest.fail("a pass was made"))
+    with pytest.raises(WrongUsage, match="the token 't10' is not in the input"):
+        effect(model, ids, op.CutEdge(key=["t1", "t10"]), vocabulary=names)
+
+
+def test_a_source_and_its_target_are_both_inputs():
+    model, source, target = make("both", 0), tokens(length=8) % 2, tokens(length=3) % 2 + 2
+    source[:, 0], target[:, 0] = 0, 2
+    right = op.CutEdge(site="cross_attention", query="t2", key="t0")
+    effect(model, (source, target), right, vocabulary=VOCABULARY)
+    with pytest.raises(WrongUsage, match="'t4' is not in the input"):
+        effect(model, (source, target), op.CutEdge(query="t4"), vocabulary=VOCABULARY)

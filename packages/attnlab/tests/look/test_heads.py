@@ -60,3 +60,10 @@ def test_layers_are_listed_as_numbers():
     assert did_you_mean("x", numbers).endswith(", ".join(numbers))
     names = ["encoder 10", "encoder 9", "2.a", "2"]
     assert did_you_mean("x", names).endswith("2, 2.a, encoder 9, encoder 10")
+
+
+def test_the_layers_that_a_wrong_head_is_answered_with_are_those_of_the_model():
+    with pytest.raises(WrongUsage, match=r"nor a layer; known: 0, 1, 2$"):
+        heads.heads_named(["x"], {f"layers.{layer}.attention": 4 for layer in range(3)})
+    with pytest.raises(WrongUsage, match=r"did you mean 'layers\.1\.attention'"):
+        heads.heads_named(["layers.1.atention.2"], {"layers.1.attention": 4})

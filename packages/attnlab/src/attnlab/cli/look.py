@@ -94,6 +94,8 @@ def look(
         return 0
     _show(run, facts, getattr(question, "note", ""), is_overview=is_overview)
     show_page(out)
+    if out is not None and (out / "view.html").is_file():
+        terminal.say(f"look at  attnlab open {typed(out)}", is_quiet=True)
     return 0
 
 

@@ -2,7 +2,7 @@
 
 import difflib
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 
 import torch
@@ -149,6 +149,22 @@ class Coverage:
         if len(positions):
             self._most[axis] = max(self._most[axis], int(positions.max()) + 1)
         return chosen
+
+    def check_names(self, texts: Sequence[Tensor]) -> None:
+        """Raise where a target names a token that none of the texts has, ids (row, length)."""
+        for _, atom in self._each_atom():
+            if isinstance(atom, str) and not any(self._occurs(atom, text) for text in texts):
+                raise WrongUsage(
+                    f"{self.edit!r} would land nowhere: the token {atom!r} is not in the input."
+                )
+
+    def _occurs(self, name: str, text: Tensor) -> bool:
+        ids = self._ids.get(name)
+        if ids is None:
+            return any(
+                name_of(token, self._vocabulary) == name for token in text.flatten().tolist()
+            )
+        return bool(torch.isin(text, torch.tensor(ids, dtype=text.dtype)).any())
 
     def note_change(self, before: Tensor, after: Tensor, chosen: Tensor | None) -> None:
         """Note that the edit was applied, and whether it changed a value."""

@@ -107,7 +107,8 @@ def load_pretrained(
     try:
         opened = open_pretrained(name, **options)
     except CouldNotRun as error:
-        raise CouldNotRun(f"{error}{similar(Path(name))}") from None
+        guess = similar(Path(name)).strip()
+        raise CouldNotRun(f"{guess} {error}".strip()) from None
     attached = attach(
         opened.model, tokenizer=tokenizer or opened.tokenizer, name=opened.name, example=example
     )

@@ -154,9 +154,12 @@ def _heads_of(
             known = f"0 to {len(layers) - 1}"
         raise WrongUsage(f"there is no head {name}; the layers with heads are {known}.")
     if layer not in by_name or not head.isdecimal():
-        known = did_you_mean(layer or name, by_name)
+        # the paths of parts name the layers once more: they are guessed, and listed only then
+        guess = did_you_mean(layer or name, by_name)
+        if not guess.startswith("did you mean"):
+            guess = did_you_mean(layer or name, map(layer_name, sizes))
         raise WrongUsage(
-            f"{name!r} is neither a head, LAYER.HEAD such as 0.1, nor a layer; {known}"
+            f"{name!r} is neither a head, LAYER.HEAD such as 0.1, nor a layer; {guess}"
         )
     part = by_name[layer]
     if int(head) >= sizes[part]:

@@ -259,6 +259,10 @@ def test_what_was_not_recorded_is_an_error():
     model = decoder()
     with pytest.raises(WrongUsage, match="record takes a torch module"), record("m", "*"):
         pass
+    with pytest.raises(WrongUsage) as refused:
+        record("The capital of France is")
+    assert "load('The" not in str(refused.value)
+    assert str(refused.value).count("attnlab.load") == 1
     with record(model, "logits") as recording:
         with pytest.raises(WrongUsage, match="'logits' has no value yet; run the model inside"):
             recording["logits"]

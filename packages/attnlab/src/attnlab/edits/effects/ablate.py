@@ -22,7 +22,7 @@ from attnlab.edits.effects.place_tables import place_tables, place_words
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, measure, writer
 from attnlab.edits.targets import listed, parts_with
 from attnlab.errors import WrongUsage, is_integer, require_known
-from attnlab.look.heads import layer_name
+from attnlab.look.heads import head_name, layer_name
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.position_names import position_names
 from attnlab.look.target_ids import Target
@@ -126,7 +126,11 @@ class Ablation:
             columns = list(map(str, range(table.shape[1])))
             text += f"; columns are heads{f', numbers in units of {unit:g}' if unit < 1 else ''}"
         rows = [[layer_name(part), *row] for part, row in zip(self.parts, rows, strict=True)]
-        return Card(text, (), ["layer", *columns], rows)
+        facts = []
+        if len(self.places) > _MOST_LISTED:  # the prompt may have no room for all rows
+            largest = [_head_words(place, mean) for place, mean in self.largest(3)]
+            facts.append(("largest", ", ".join(largest)))
+        return Card(text, facts, ["layer", *columns], rows)
 
     def __str__(self) -> str:
         card = self._card()
@@ -142,6 +146,10 @@ class Ablation:
     def to_mapping(self) -> Any:
         """Return everything as plain values for JSON."""
         return plain(self)
+
+
+def _head_words(place: PatchTarget, effect: float) -> str:
+    return f"{head_name(place.path, place.head or 0)} {_signed(effect)}"
 
 
 def _signed(effect: float) -> str:

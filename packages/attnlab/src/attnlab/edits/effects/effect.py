@@ -17,9 +17,10 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from attnlab.display import displayed, plain
+from attnlab.display import count_words, displayed, plain
 from attnlab.edits.application import check_edits, edit
 from attnlab.edits.certificate import Certificate
+from attnlab.edits.coverage import Coverage
 from attnlab.edits.edit import Edit
 from attnlab.edits.effects.baseline import check_plain
 from attnlab.edits.effects.metrics import (
@@ -39,7 +40,7 @@ from attnlab.look.target_ids import Target, answer_words
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.shapes import require_integer
-from attnlab.sites import installed, opened, part_of, site_suffix
+from attnlab.sites import installed, opened, part_of, site_names, site_suffix
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -169,10 +170,14 @@ class Effect:
                 f"{mapping['mean_cosine_distance']:.4g}, mean of {mapping['choices']} tokens"
             )
         else:
+            unit, noun = "input", "class"
+            if self.logits.before.dim() == 3:
+                unit, noun = "position", "token"
+            places = count_words(mapping["choices"], unit)
             lines += [
-                f"{mapping['choices_changed']} of {mapping['choices']} likeliest tokens change",
-                f"divergence {mapping['mean_divergence']:.4g} nats, largest change of a logit "
-                f"{mapping['largest_logit_change']:.4g}",
+                f"at {mapping['choices_changed']} of {places} the likeliest {noun} changes",
+                f"divergence of the probabilities {mapping['mean_divergence']:.4g} nats, mean of "
+                f"{places}; largest change of a logit {mapping['largest_logit_change']:.4g}",
             ]
         if self.diverged_at is not None:
             steps = [step for step in self.diverged_at if step is not None]
@@ -234,6 +239,8 @@ def effect(
     call = Call.of(inputs, model)
     vocabulary = vocabulary_of(model, vocabulary)
     check_plain(model)
+    if num_tokens == 0:  # generated tokens may bring a name
+        _check_names(model, call, edits, vocabulary)
     with edit(model, *edits, vocabulary=vocabulary, certify=certify) as certificate:
         after = _run(model, call, sites, num_tokens, **generation)
     is_open = ("scores", "weights")
@@ -253,6 +260,21 @@ def effect(
     names = tuple(map(repr, edits))
     texts = (prompt_length, vocabulary, call.real, gives_vectors(model), measured)
     return Effect(names, certificate, logits, loss, tokens, recordings, *texts)
+
+
+def _check_names(
+    model: nn.Module, call: Call, edits: Sequence[Edit], vocabulary: Vocabulary | None
+) -> None:
+    """Raise, before any pass, where an edit names a token that no input has."""
+    texts = [call.ids_of(stack) for stack in ("encoder", "decoder")]
+    known = [text for text in texts if text is not None]
+    has_two_stacks = any("cross_attention" in site for site in site_names(model))
+    is_whole = all(isinstance(option, Tensor | bool | None) for option in call.options.values())
+    # A cache holds other tokens, a decoder may begin by itself, and vectors have no names.
+    if is_whole and len(known) > has_two_stacks:
+        for change in edits:
+            if change.names_tokens:
+                Coverage(change, vocabulary).check_names(known)
 
 
 def _both(before: Any, after: Any) -> Any:

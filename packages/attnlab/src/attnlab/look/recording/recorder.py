@@ -100,10 +100,7 @@ def record(
     torch.Size([1, 4, 4, 4])
     """
     if not isinstance(model, nn.Module):
-        raise WrongUsage(
-            f"record takes a torch module; got {model_words(model)}. attnlab.load opens one by its "
-            "name or folder."
-        )
+        raise WrongUsage(f"record takes a torch module, then its inputs; got {model_words(model)}.")
     chosen, passage = named_sites(inputs, model), None
     if chosen is None:
         if gradients not in (None, False):
