@@ -39,6 +39,9 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
         lines.append(f"  {_mark(result)} {result.check.name:{width}}  {check_words(result)}")
         if result is shown:
             lines += _indented(_failure_lines(exercise, shown))
+        elif exercise.parts.kind == "predict" and result.is_wrong:
+            failure = not_none(result.failure)
+            lines += _indented([failure.words] if failure.kind == "form" else [])
     lines += [f"  → {words}" for words in mistake_sentences(outcome)]
     return lines + waiting
 

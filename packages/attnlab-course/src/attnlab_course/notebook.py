@@ -2,14 +2,18 @@
 
 import html
 import inspect
-from collections.abc import Mapping
+import linecache
+from collections.abc import Mapping, Sequence
+from types import FunctionType
 
 from attnlab.errors import WrongUsage, not_none, type_words
 from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import find_exercise
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.feedback import feedback_lines
+from attnlab_course.grading.bans import ban_words
 from attnlab_course.judge import Outcome, judge
+from attnlab_course.notebook_cells import join_cells
 from attnlab_course.sandbox.replies import ask_names
 from attnlab_course.sandbox.runner import Names
 from attnlab_course.workspace import find_workspace
@@ -18,9 +22,10 @@ from attnlab_course.workspace import find_workspace
 class Feedback:
     """The result of a check, as text at the prompt and as lines in a notebook."""
 
-    def __init__(self, exercise: CourseExercise, outcome: Outcome) -> None:
+    def __init__(self, exercise: CourseExercise, outcome: Outcome, banned: str = "") -> None:
         self.exercise = exercise
         self.outcome = outcome
+        self.banned = banned
 
     @property
     def passed(self) -> bool:
@@ -28,7 +33,8 @@ class Feedback:
         return self.outcome.passed
 
     def __repr__(self) -> str:
-        return "\n".join(feedback_lines(self.exercise, self.outcome))
+        lines = feedback_lines(self.exercise, self.outcome)
+        return "\n".join([*lines, f"  {self.banned}"] if self.banned else lines)
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
@@ -76,4 +82,21 @@ def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedba
     workspace = find_workspace(None)
     if workspace.log.is_file():
         workspace.record_check(opened, "", outcome)
-    return Feedback(opened, outcome)
+    return Feedback(opened, outcome, ban_words(opened, _program(names, calls)))
+
+
+def _program(names: Names, calls: Sequence[str]) -> str:
+    """Return the cells or files that define an answer, and what is defined beside it."""
+    answers = {call: names[call] for call in calls if call in names}
+    modules = {getattr(answer, "__module__", None) for answer in answers.values()}
+    beside = [value for value in [*names.values()] if isinstance(value, FunctionType | type)]
+    beside = [value for value in beside if value.__module__ in modules]
+    files = dict.fromkeys(
+        method.__code__.co_filename
+        for value in [*answers.values(), *beside]
+        for method in (vars(value).values() if isinstance(value, type) else [value])
+        if isinstance(method, FunctionType)
+    )
+    cells = ["".join(linecache.getlines(file)) for file in files]
+    cells += [f"{call} = {getattr(answer, '__name__', call)}" for call, answer in answers.items()]
+    return join_cells(cells).program

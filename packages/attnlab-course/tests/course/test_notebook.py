@@ -43,6 +43,23 @@ def test_a_plain_tensor_in_place_of_a_parameter_is_named():
     assert "missing: weight; a plain tensor is none, make it an nn.Parameter: weight" in repr(said)
 
 
+def test_every_prediction_that_is_no_answer_is_said_to_be_none():
+    said = repr(check("predict_attention", {"score_variance": 16, "leak": "0.9", "shuffled": None}))
+    assert "score_variance: 16 is incorrect" in said
+    assert "\n    leak must be 'nearly all' or " in said
+    assert "\n    shuffled is not filled in: " in said
+
+
+def torch_softmax(scores, dim=-1):
+    return torch.softmax(scores, dim).nan_to_num(0.0)
+
+
+def test_what_is_not_allowed_is_said_and_nothing_of_what_stands_beside():
+    words = "\n  uses softmax, which this exercise does not allow; a teacher will look at it"
+    assert repr(check("softmax", {"softmax": torch_softmax})).endswith(words)
+    assert "does not allow" not in repr(check("softmax", {"softmax": own_softmax}))
+
+
 def test_where_nothing_is_defined_that_is_all_that_is_said():
     words = "layer_norm: nothing that it asks for is defined here: LayerNormalization"
     assert repr(check("layer_norm", {})) == words

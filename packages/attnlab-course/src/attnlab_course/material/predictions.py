@@ -51,13 +51,14 @@ class Question:
     def _judge(self, mistakes: Mapping[Any, str], answer: Any) -> Failure | None:
         expected = " or ".join(map(repr, sorted(self.options))) or "a number"
         if answer is None:
-            return Failure(f"{self.variable} is not said yet: {expected}")
+            return Failure(f"{self.variable} is not filled in: {expected}", kind="form")
         if self.options:
             answer = answer.strip().lower() if isinstance(answer, str) else ""
             if answer not in self.options:
-                return Failure(f"{self.variable} must be {expected}")
+                return Failure(f"{self.variable} must be {expected}", kind="form")
         elif not is_number(answer):
-            return Failure(f"{self.variable} must be a number, such as 3 or 0.25")
+            words = f"{self.variable} must be a number, such as 3 or 0.25"
+            return Failure(words, kind="form")
         if self._means(answer, self.right):
             return None
         named = (name for wrong, name in mistakes.items() if self._means(answer, wrong))
