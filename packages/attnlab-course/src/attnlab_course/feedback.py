@@ -34,11 +34,11 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
         return [f"{name}: nothing is written yet; {words}", *waiting]
     lines = [f"{name}: {passed_words(result.failure for result in outcome.checks)}"]
     width = max((len(result.check.name) for result in outcome.checks), default=0)
-    shown = shown_failure(outcome)
+    shown = shown_failures(outcome)
     for result in outcome.checks:
         lines.append(f"  {_mark(result)} {result.check.name:{width}}  {check_words(result)}")
-        if result is shown:
-            lines += _indented(_failure_lines(exercise, shown))
+        if any(result is failed for failed in shown):
+            lines += _indented(_failure_lines(exercise, result))
         elif exercise.parts.kind == "predict" and result.is_wrong:
             failure = not_none(result.failure)
             lines += _indented([failure.words] if failure.kind == "form" else [])
@@ -78,11 +78,19 @@ def _indented(lines: Iterable[str]) -> list[str]:
     return [_INDENT + line for line in lines]
 
 
-def shown_failure(outcome: Outcome) -> CheckResult | None:
-    """Return the check whose failed case is shown: of wrong parameters, else the first."""
+def shown_failures(outcome: Outcome) -> list[CheckResult]:
+    """Return the checks whose failed case is shown: of wrong parameters, else the first; and one
+    that fails by something else, as far as is known.
+    """
     failed = [result for result in outcome.checks if result.is_wrong]
     failed.sort(key=lambda result: not_none(result.case).answer != "parameters")
-    return next(iter(failed), None)
+    if not failed:
+        return []
+    first, *others = failed
+    if outcome.mistake is not None:
+        others = [result for result in others if result.check.name in outcome.unexplained]
+    words = not_none(first.failure).words
+    return [first, *[other for other in others if not_none(other.failure).words != words][:1]]
 
 
 def mistake_hint(exercise: CourseExercise, name: str, source: str, seen: int) -> list[str]:

@@ -206,6 +206,17 @@ def test_a_slip_costs_the_points_of_one_check_and_another_beside_it_its_own():
     assert outcome.unexplained == ("dtype",)
     text = "\n".join(feedback_lines(attention, outcome))
     assert "Something else is wrong, too: see dtype." in text
+    assert text.count("query = ") == 2  # a case of the mistake, and one of the dtype
+    assert "attention with float64" in text.partition("✗ dtype")[2]
+
+
+def test_of_a_mistake_alone_one_case_is_shown_and_of_one_error_everywhere_too():
+    attention = find_exercise("attention")
+    slip = with_mistake(attention, attention.mistake("inverted mask"))
+    fails = "def attention(*anything):\n    raise ValueError('no')\n"
+    for source in (slip, fails):
+        outcome = check_here(questions_of("attention"), source)
+        assert "\n".join(feedback_lines(attention, outcome)).count("query = ") == 1
 
 
 NOTHING_COMPUTED = """

@@ -32,7 +32,7 @@ from attnlab_course.feedback import (
     check_words,
     mistake_hint,
     mistake_sentences,
-    shown_failure,
+    shown_failures,
 )
 from attnlab_course.grading.bans import ban_words
 from attnlab_course.judge import CheckResult, Outcome, passed_words
@@ -170,7 +170,7 @@ def _state(state: State | None) -> str:
 
 def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
     """Say what came of a check: each criterion, the first case that failed, the mistake."""
-    failed = shown_failure(outcome)
+    failed = next(iter(shown_failures(outcome)), None)
     return {
         "passed": outcome.passed,
         "verdict": passed_words(result.failure for result in outcome.checks),
