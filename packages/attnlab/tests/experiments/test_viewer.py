@@ -116,6 +116,21 @@ def test_weights_are_shown_with_their_tokens_wherever_they_come_from():
     assert '"sleeps"' in page_of([weights, weights], ["the", "cat", "sleeps", "."])
 
 
+def test_an_ablation_s_page_says_of_what_it_is_and_lists_the_largest_heads(sorter):
+    ablation = attnlab.ablate(attnlab.load(sorter), ["cab", "bca"])
+    page = page_of(ablation)
+    assert "<h1>Which head matters?</h1>" in page
+    told = [html.unescape(words) for words in re.findall(r"<dd[^>]*>([^<]*)</dd>", page)]
+    assert told[:2] == ["Decoder", "cab · bca"]
+    assert told[2] == ablation.measured
+    table = page[page.index("In numbers") :]
+    rows = re.findall(r"<td[^>]*>(head [^<]*)<", table)
+    assert rows == [f"head 0.{place.head}" for place, _ in ablation.largest(5)]
+    by_ids = page_of(attnlab.ablate(decoder(), IDS, "edges"))
+    assert "<dt>tokens</dt>" in by_ids
+    assert len(re.findall("<tr", by_ids[by_ids.index("In numbers") :])) == 1 + 5
+
+
 def test_documents_and_corpus_searches_are_shown_and_opened_from_their_folders(tmp_path):
     model = decoder()
     document = attnlab.summarize_document(model, IDS, out=tmp_path / "document")

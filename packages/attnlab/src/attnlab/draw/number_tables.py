@@ -45,9 +45,9 @@ def tables_report(result: Any) -> ReportContent:
     """Return the page of a result: its summary in words, with facts and cautions, and its maps.
 
     A result with `page_words`, a title and a caption, has its rows as a table and its cautions as
-    notes.
+    notes; one with `_page_card` has a card for its page.
     """
-    card = card_of(result)
+    card = result._page_card() if hasattr(result, "_page_card") else card_of(result)
     facts = [(name, short(value)) for name, value in card.facts]
     subtitle = " ".join(card_text(Card(card.title)).split())
     title = re.sub(

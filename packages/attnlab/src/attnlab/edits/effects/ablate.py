@@ -23,7 +23,7 @@ from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, 
 from attnlab.edits.targets import listed, parts_with
 from attnlab.errors import WrongUsage, is_integer, require_known
 from attnlab.look.heads import head_name, layer_name
-from attnlab.look.inputs import Call, Inputs
+from attnlab.look.inputs import Call, Inputs, is_text
 from attnlab.look.position_names import position_names
 from attnlab.look.target_ids import Target
 from attnlab.parts.attend import attention_weights, weighted_values
@@ -32,6 +32,8 @@ from attnlab.parts.masks import as_tensor
 from attnlab.sites import AttentionCall, site_of
 
 _MOST_LISTED = 10
+_MOST_ON_PAGE = 5  # places in the table of a page
+_MOST_TEXTS = 3  # on a page
 _WIDEST = 90  # letters of a table's numbers, at the prompt
 What = Literal["heads", "edges", "head edges", "layers", "mlps", "attentions"]
 _SITE = {
@@ -41,6 +43,14 @@ _SITE = {
     "layers": "residual_after",
     "mlps": "feed_forward.output",
     "attentions": "output",
+}
+_ONE = {
+    "heads": "head",
+    "edges": "edge",
+    "head edges": "edge of a head",
+    "layers": "layer",
+    "mlps": "feed-forward part",
+    "attentions": "attention",
 }
 _EDGES = ("edges", "head edges")
 _ALSO = {"layers": "residual_before", "edges": "call", "head edges": "call"}
@@ -55,7 +65,8 @@ class Ablation:
 
     what · metric: its name · places · before (row,): the metric of the unedited model · after
     (place, row) · measured: the metric in words, with its answer and position · tokens: the names
-    of the positions of each stack.
+    of the positions of each stack · model: its name, or its class · texts: the inputs, if they are
+    texts.
     """
 
     what: str
@@ -65,6 +76,8 @@ class Ablation:
     after: Tensor
     measured: str
     tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    model: str = ""
+    texts: Sequence[str] = ()
 
     @property
     def effects(self) -> Tensor:
@@ -142,6 +155,33 @@ class Ablation:
         """Return the mean effects as tables to draw: layer by head, or query by key."""
         label = f"mean change of the {self.measured}"
         return place_tables(self.places, self.effects.mean(1), label, self.tokens)
+
+    @property
+    def page_words(self) -> tuple[str, str]:
+        """The title of the result's page, and what a cell of its picture is."""
+        one = _ONE[self.what]
+        return f"Which {one} matters?", f"A cell is one run of the model without this {one}."
+
+    def _page_card(self) -> Card:
+        """Return what a page says of the result: model, texts, metric, and the largest effects."""
+        facts = [("model", self.model)] * bool(self.model)
+        names = self.tokens.get("", self.tokens.get("encoder", ()))
+        if self.texts:
+            words = " · ".join(self.texts[:_MOST_TEXTS])
+            more = len(self.texts) - _MOST_TEXTS
+            words += f" · {more:,} more" if more > 0 else ""
+            facts.append(("text" if len(self.texts) == 1 else "texts", words))
+        elif any(names):
+            facts.append(("tokens", " ".join(names)))
+        mean = "" if len(self.before) == 1 else f", mean of {len(self.before):,} inputs"
+        facts.append(("measured", self.measured))
+        facts.append(("of the whole model", f"{float(self.before.mean()):.4g}{mean}"))
+        rows = []
+        for place, effect in self.largest(_MOST_ON_PAGE):
+            rows.append([place_words(place, self.tokens), _signed(effect)])
+        facts.append(("listed", f"largest first, {len(rows)} of {len(self.places):,}"))
+        title = f"Each {_ONE[self.what]} taken out alone, and how the model's answer changes"
+        return Card(title, facts, ("taken out", "mean change"), rows)
 
     def to_mapping(self) -> Any:
         """Return everything as plain values for JSON."""
@@ -236,7 +276,13 @@ def ablate(
     measured = measure(
         model, call, make_cases, Metric.of(metric, target, model, inputs), sites, how
     )
-    return Ablation(what, *measured, tokens=position_names([call], model))
+    return Ablation(
+        what,
+        *measured,
+        tokens=position_names([call], model),
+        model=str(getattr(model, "name", "") or type(model).__name__),
+        texts=[inputs] if isinstance(inputs, str) else list(inputs) if is_text(inputs) else (),
+    )
 
 
 def _taken_out(
