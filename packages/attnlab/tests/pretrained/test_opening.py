@@ -267,6 +267,13 @@ def test_a_kept_conversion_that_was_damaged_is_made_anew(name, file):
 VOCABULARY = b"llama.vocab_size" + struct.pack("<II", 4, 6)
 
 
+def test_the_first_opening_of_a_gguf_file_says_how_long_it_takes(file, caplog):
+    with caplog.at_level("INFO", logger="attnlab"):
+        hub.open_pretrained(file)
+    (words,) = [record.getMessage() for record in caplog.records if "converting" in record.msg]
+    assert "tiny.gguf once: 0 million numbers, about half a minute for every hundred" in words
+
+
 @pytest.mark.parametrize(
     ("here", "there", "words"),
     [

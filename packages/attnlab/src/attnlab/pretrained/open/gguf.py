@@ -239,8 +239,11 @@ def _convert(file: Path, goal: Path, stated: GgufHeader) -> None:
         # In a folder of its own, where no other file can be taken for one of the model's.
         with locked(part), tempfile.TemporaryDirectory(prefix="attnlab-gguf-") as alone:
             (Path(alone) / "model.gguf").symlink_to(file.resolve())
-            words = "converting %s once, which takes a while; cached in %s"
-            _LOG.info(words, file.name, goal.parent)
+            words = (
+                "converting %s once: %s million numbers, about half a minute for every hundred "
+                "million on a quiet machine; cached in %s"
+            )
+            _LOG.info(words, file.name, f"{stated.num_numbers / 1e6:,.0f}", goal.parent)
             with quiet(), redirect_stderr(io.StringIO()), errors_explained(str(file)):
                 _save_converted(alone, "model.gguf", part, stated)
         with explained(goal):
