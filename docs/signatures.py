@@ -16,6 +16,7 @@ from typing import Any, Union
 
 from reference_faults import entries, hints, is_ours, public, types_in
 from sphinx.application import Sphinx
+from sphinx.util.docstrings import prepare_docstring
 
 import attnlab
 from attnlab.configs import Config
@@ -139,6 +140,15 @@ def keep_returns(
     lines[begin:end] = [f":returns: {' '.join(' '.join(lines[begin + 1 : end]).split())}"]
 
 
+def keep_property(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Write a property as its docstring has it, for napoleon takes what stands before the first
+    colon in it for a type."""
+    if what == "property":
+        lines[:] = prepare_docstring(inspect.getdoc(thing) or "")
+
+
 def list_fields(
     app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
 ) -> None:
@@ -173,15 +183,10 @@ def _listed(paragraph: str, begin: re.Pattern[str]) -> str:
 def link_types(
     app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
 ) -> None:
-    """Link the classes of ours where a parameter or the result is described, and say what is
-    returned where the docstring of a method does not."""
+    """Link the classes of ours where a parameter or the result is described."""
     if not callable(thing):
         return
     kinds = types_in(thing)
-    returned = [kind for kind in kinds.get("return", []) if kind is not type(None)]
-    has_returns = any(line.startswith(":returns:") for line in lines)
-    if what == "method" and returned and not has_returns:
-        lines += [f":returns: {', '.join(map(_linked, returned))}", ""]
     for begin, end in _described(lines):
         is_result = lines[begin].startswith(":returns:")
         part = "return" if is_result else lines[begin].split(":")[1].split()[-1].strip("`*\\")
@@ -265,6 +270,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     for handler, priority in (
         (keep_returns, 480),
         (list_fields, 490),  # napoleon has 500
+        (keep_property, 510),
         (add_settings, 600),
         (link_types, 610),
         (link_names, 615),

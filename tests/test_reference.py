@@ -1,6 +1,7 @@
 """The reference of the site has every public name, and nothing that is gone."""
 
 import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import reference_index
 import search_index
 import signatures
 import torch
+from sphinx.ext import napoleon
+from sphinx.util.docstrings import prepare_docstring
 
 import attnlab
 from attnlab import edits, truth
@@ -162,6 +165,59 @@ def test_what_is_returned_is_no_type_even_with_a_colon():
     signatures.keep_returns(None, "function", "attnlab.ablate", attnlab.ablate, None, lines)
     assert lines[2] == ":returns: the effect: printed, a table."
     assert lines[3:] == ["", "Raises:"]
+
+
+def shown_of(what, name, thing):
+    """Return the lines of a docstring after every handler of the reference, napoleon among them."""
+    handlers = []
+
+    class App:
+        config = napoleon.Config(napoleon_use_ivar=True, napoleon_use_rtype=False)
+
+        def connect(self, event, handler, priority=500):
+            if event == "autodoc-process-docstring":
+                handlers.append((priority, handler))
+
+    signatures.setup(App())
+    handlers.append((500, napoleon._process_docstring))
+    lines = prepare_docstring(inspect.getdoc(thing) or "")
+    for _, handler in sorted(handlers, key=lambda pair: pair[0]):
+        handler(App, what, name, thing, None, lines)
+    return lines
+
+
+def members(kind):
+    return [one for one in reference_faults.public() if one.kind == kind]
+
+
+def faults_of(what):
+    """Name the properties without the first words of their docstring, or the methods that tell a
+    result of which their docstring says nothing."""
+    for one in members(what):
+        doc = inspect.getdoc(one.value) or ""
+        thing = property(one.value) if what == "property" else one.value
+        lines = shown_of(what, one.name, thing)
+        plain = re.sub(r":py:obj:`([^<`]*) <[^`]*`", r"`\1`", "\n".join(lines))
+        if what == "property" and (not plain.startswith(doc) or ":type:" in plain):
+            yield one.name
+        if what == "method" and ":returns:" in plain and "Returns:" not in doc:
+            yield one.name
+
+
+def test_a_property_is_shown_as_its_docstring_has_it(monkeypatch):
+    assert list(faults_of("property")) == []
+    monkeypatch.setattr(signatures, "keep_property", lambda *given: None)
+    assert "attnlab.edits.effects.Patched.shares" in list(faults_of("property"))
+
+
+def test_a_method_tells_no_result_that_its_docstring_does_not(monkeypatch):
+    assert list(faults_of("method")) == []
+
+    def add_result(app, what, name, thing, options, lines):
+        lines += [":returns: Any, float"]
+
+    monkeypatch.setattr(signatures, "link_names", add_result)
+    assert "attnlab.edits.effects.Ablation.largest" in list(faults_of("method"))
 
 
 def test_the_index_lists_what_one_calls_and_names_results_below():
