@@ -110,6 +110,20 @@ def test_recordings_are_shown_and_opened_from_their_folder(tmp_path):
     assert "renamed" in page_of(found, ["renamed", "x", "y", "z"])
 
 
+def test_a_recording_s_page_has_its_model_and_input_as_title_and_opens_with_the_telling_head(
+    sorter,
+):
+    page = page_of(attnlab.record(attnlab.load(sorter), "cab"))
+    assert "<h1>Decoder: c a b SEP a b</h1>" in page
+    assert "<dt>Shown first</dt>" in page
+    assert "of the heads that do not rest on the first key" in page
+    text = recording().named({"": ["␣the", "␣cat", "s", "."]})
+    assert "<h1>Decoder: the cats.</h1>" in page_of(text)
+    asked = page_of(recording(), title="Mine", opens=("layers.0.attention.weights", 1))
+    assert "<h1>Mine</h1>" in asked
+    assert "<dt>Shown first</dt>" not in asked
+
+
 def test_weights_are_shown_with_their_tokens_wherever_they_come_from():
     weights = recording()["layers.0.attention.weights"]
     assert '"sleeps"' in page_of(weights, ["the", "cat", "sleeps", "."])

@@ -37,6 +37,9 @@ from attnlab.look.trace import HeadTrace, Trace
 from attnlab.programs import CompiledProgram
 from attnlab.progress import is_marimo, is_notebook
 
+_OPENING: dict[str, Any] = {"opens": "telling"}
+"""A recording opens with the head that tells most, as on the page of `attnlab look`."""
+
 
 def show(
     thing: Any,
@@ -100,7 +103,7 @@ def _live(thing: Any, tokens: Any, options: dict[str, Any]) -> EditableView | No
         return live_report(thing)
     options = {"max_bytes": NOTEBOOK_BYTES, **options}
     if isinstance(thing, Recording):
-        return EditableView(view_page(thing, tokens=tokens, **options))
+        return EditableView(view_page(thing, tokens=tokens, **{**_OPENING, **options}))
     if _is_question(thing):
         asker, start = Asker(lambda _seed, _text: thing), State()
     elif isinstance(tokens, str) and isinstance(thing, Report | nn.Module):
@@ -127,6 +130,8 @@ def _shown(
         if isinstance(thing, Trace):
             options = {"notes": notes_of(thing), **options}
             thing = _patterns_of(thing)
+        if isinstance(thing, Recording):
+            options = {**_OPENING, **options}
         if is_notebook() or is_marimo():
             options = {"max_bytes": NOTEBOOK_BYTES, **options}
         return show_page(view_page(thing, other, tokens=tokens, **options), out)

@@ -2,6 +2,7 @@
 
 import html
 import tempfile
+import textwrap
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,13 @@ from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.view.maps import Drawable, fit_maps, telling_head
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_at
+from attnlab.look.recording.recording import Recording
 from attnlab.progress import is_marimo, is_notebook
 
 _MAX_BYTES = 30_000_000
 NOTEBOOK_BYTES = 8_000_000  # a notebook stores its outputs
 _TOLERANCE = 1e-6  # equal weights of two forward passes may differ by rounding
+_TITLE = 80  # letters of an input in a title
 _SCRIPT_BYTES = 130_000
 _FACT_BYTES = 60  # markup around a note
 
@@ -33,7 +36,7 @@ def view_page(
     *,
     row: int = 0,
     tokens: Any = None,
-    title: str = "Attention",
+    title: str = "",
     names: Sequence[str] = ("before", "after"),
     notes: Sequence[tuple[str, str]] = (),
     table: Sequence[Sequence[str]] = (),
@@ -56,7 +59,8 @@ def view_page(
         row: which input of the batch.
         tokens: names of the places, if the recording has none: a list of texts, a pair (of the
             queries, of the keys), or lists by stack, `{"encoder": …, "decoder": …}`.
-        title: the title of the page.
+        title: the title of the page; by default the model and the input of a recording, and
+            "Attention" of anything else.
         names: names of the two recordings.
         notes: (name, text) pairs for below the title, such as answers; line ends are kept.
         table: rows of texts for below the notes, the first with the names of the columns.
@@ -94,7 +98,7 @@ def view_page(
         "view/view.html",
         ["page.css", "sections.css", "view/view.css", "print.css"],
         "view/modules/page.js",
-        title=title,
+        title=title or _title(recording, patterns),
         facts=facts,
         table=table,
         maps=to_embedded_json(maps),
@@ -173,6 +177,21 @@ def show_page(page: str, out: Path | str | None = None) -> "Shown | Path":
     write_text(place, page)
     webbrowser.open(place.as_uri())
     return place
+
+
+def _title(recording: Any, patterns: Sequence[Drawable]) -> str:
+    """Return the model's name, or what it is, and the input as far as it fits."""
+    kind = str(recording.model.get("kind", "")) if isinstance(recording, Recording) else ""
+    if not kind:
+        return "Attention"
+    tokens = patterns[0].key_tokens
+    text = " ".join(tokens).replace(" ##", "")  # WordPiece marks what goes on, others the blanks
+    if any(token.startswith("␣") for token in tokens):
+        text = "".join(tokens).replace("␣", " ")
+    name = kind[:1].upper() + kind[1:]
+    if ", " in kind:  # the name of a pretrained model, and its class
+        name = kind.partition(", ")[0]
+    return f"{name}: {textwrap.shorten(text, _TITLE, placeholder=' …')}"
 
 
 def _words_size(patterns: Sequence[Drawable]) -> int:
