@@ -78,7 +78,7 @@ def test_a_model_that_does_not_know_its_tokens_asks_for_ids(model):
     assert record(decoder, [1, 2, 3])["logits"].shape == (1, 3, 5)
     with pytest.raises(WrongUsage, match="record takes a text or ids"):
         record(model)
-    with pytest.raises(WrongUsage, match=r"attnlab\.load opens one"):
+    with pytest.raises(WrongUsage, match=r"attnlab\.load\('gpt2'\) opens a model"):
         record("gpt2", TEXT)
 
 
