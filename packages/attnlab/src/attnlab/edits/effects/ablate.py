@@ -276,12 +276,15 @@ def ablate(
     measured = measure(
         model, call, make_cases, Metric.of(metric, target, model, inputs), sites, how
     )
+    texts: Sequence[str] = ()
+    if is_text(inputs):
+        texts = [inputs] if isinstance(inputs, str) else list(inputs)
     return Ablation(
         what,
         *measured,
         tokens=position_names([call], model),
         model=str(getattr(model, "name", "") or type(model).__name__),
-        texts=[inputs] if isinstance(inputs, str) else list(inputs) if is_text(inputs) else (),
+        texts=texts,
     )
 
 
