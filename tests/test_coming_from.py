@@ -2,11 +2,13 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
 from attnlab.cli import main
+from attnlab.edits.edit import edit_kinds
 from attnlab.errors import WrongUsage
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
@@ -15,6 +17,12 @@ PAGE = Path(__file__).parents[1] / "docs" / "coming-from.md"
 SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.S | re.M))
 FIRST = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.S)[1]
 MIN_ROWS = 15
+
+
+@pytest.fixture(autouse=True)
+def edits_as_before(monkeypatch):
+    """Forget the edit that the page defines."""
+    monkeypatch.setattr(sys.modules[edit_kinds.__module__], "_KINDS", dict(edit_kinds()))
 
 
 def rows(section: str) -> list[str]:

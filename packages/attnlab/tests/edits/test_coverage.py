@@ -6,6 +6,7 @@ import torch
 import attnlab.edits as op
 from attnlab.edits import edit, editor
 from attnlab.edits.effects.effect import effect
+from attnlab.edits.targets import find_sites
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.models import Decoder, DecoderConfig
@@ -231,6 +232,9 @@ def test_a_layer_of_several_attentions_must_be_told_apart():
     model = make("both", 0)
     several = r"layer 0 has encoder\.layers\.0\.attention and .*cross_attention; choose with"
     refused(several, model, op.ZeroHead(layer=0, head=1))
+    with pytest.raises(WrongUsage) as refusal:
+        find_sites(model, suffix="", site=None, layer=0, who="Half")
+    assert str(refusal.value).count("layers.0") == 1  # not every site's part, one after another
     counts = {"cross_attention": 1, "*": 3, "decoder.*": 2, "encoder.layers.0.attention": 1}
     for site, count in counts.items():
         with edit(model, op.ZeroHead(layer=0, site=site, head=1)) as certificate:

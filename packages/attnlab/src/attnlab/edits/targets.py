@@ -245,6 +245,11 @@ def parts_with(model: nn.Module, site: str, patterns: str | Sequence[str]) -> li
 def _check_one_attention_a_layer(sites: Sequence[str], layers: dict[str, int], who: str) -> None:
     for number in dict.fromkeys(layers[name] for name in sites):
         here = [part_of(name) for name in sites if layers[name] == number]
+        if len(set(here)) < len(here):  # an edit of any site
+            raise WrongUsage(
+                f"{who}: layer {number} has {len(here)} sites that it could change; choose one "
+                f"with site=, such as site={next(n for n in sites if layers[n] == number)!r}."
+            )
         if len(here) > 1:
             heads = ", ".join(f"'{layer_name(part)}.0'" for part in here)
             raise WrongUsage(

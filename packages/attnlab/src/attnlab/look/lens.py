@@ -239,7 +239,9 @@ def head_lens(
     """Read out each head's output by itself, with the scales of norms held fixed.
 
     Args:
-        model, inputs, position, vocabulary: see `logit_lens`; ids are (row, length).
+        model: any with logits whose stream is a sum of its parts.
+        inputs: texts, or ids (row, length).
+        position, vocabulary: where it is read, and the names of the logits; see `logit_lens`.
 
     Returns:
         the share of each head in all logits, a `HeadLens`, (head, row, vocabulary).

@@ -90,8 +90,11 @@ def draw_difference(
     Cells masked in both are hatched.
 
     Args:
-        recording, other: see `draw_head`; weights of the same shape, such as (query, key).
-        place, layer, head, site, row, tokens: see `draw_head`.
+        recording, other: as `attnlab.plot.head` takes them; maps of the same shape, (query, key).
+        place, layer, head: which head, `"0.1"`, or its layer and number.
+        site: which attention, such as "layers.3.attention.weights"; None if there is only one.
+        row: which input of the batch.
+        tokens: names of the places, if the recordings have none.
         high: the difference of the strongest shade; None for the largest of the map.
 
     Returns:
@@ -126,7 +129,7 @@ def draw_heads(
     joined.
 
     Args:
-        recording: the result of `record`, or weights as `draw_head` takes them.
+        recording: the result of `record`, or weights as `attnlab.plot.head` takes them.
         sites: the attentions to draw, such as ["layers.0.attention.weights"]; None for all.
         row: which input of the batch.
         title: the title above the maps.

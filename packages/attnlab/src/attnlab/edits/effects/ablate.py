@@ -63,10 +63,10 @@ _Pairs: TypeAlias = list[tuple[int, int]]
 class Ablation:
     """The effect of ablating every place alone.
 
-    what · metric: its name · places · before (row,): the metric of the unedited model · after
-    (place, row) · measured: the metric in words, with its answer and position · tokens: the names
-    of the positions of each stack · model: its name, or its class · texts: the inputs, if they are
-    texts.
+    what: what is taken out, such as "heads" · metric: its name · places: in order · before (row,):
+    the metric of the unedited model · after (place, row): with that place taken out · measured: the
+    metric in words, with its answer and position · tokens: the names of the positions of each stack
+    · model: its name, or its class · texts: the inputs, if they are texts.
     """
 
     what: str

@@ -76,12 +76,12 @@ USUAL_RULE = Rule()
 class PatternEffects:
     """The effects of the controls on each head.
 
-    heads · controls · metric: its name · measured: the metric in words, with its answer and
-    position · before (input,): the metric of the unedited model · effects (head, control, input):
-    changed less plain · tested (head, control): their tests, with p corrected for all of them
-    together · largest, entropy (head,): the means of the rows' largest weights, and of their
-    entropies as shares of the maximum · rule: of significance and sharpness · distinct: how many of
-    the inputs are different.
+    heads: in order · controls: their names, in order · metric: its name · measured: the metric in
+    words, with its answer and position · before (input,): the metric of the unedited model ·
+    effects (head, control, input): changed less plain · tested (head, control): their tests, with p
+    corrected for all of them together · largest, entropy (head,): the means of the rows' largest
+    weights, and of their entropies as shares of the maximum · rule: of significance and sharpness ·
+    distinct: how many of the inputs are different.
     """
 
     heads: tuple[PatchTarget, ...]

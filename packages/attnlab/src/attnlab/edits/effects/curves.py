@@ -110,7 +110,10 @@ def patch_together(
     """Patch more and more places together, in both directions.
 
     Args:
-        model, clean, corrupted, metric, target, how: see `patch_all`; ids are (row, length).
+        model: any that can be edited.
+        clean, corrupted: pairs of texts, or ids of the same shape, (row, length).
+        metric, target: what is measured, and of which answer; see `patch_all`.
+        how: memory and threads.
         order: what `patch_all` returns, whose largest effects come first; or places.
 
     Returns:
