@@ -4,8 +4,9 @@ Every page is opened in Chromium, wide and narrow, in light and dark: axe finds 
 scrolls sideways, no column of a pair is out of sight, the names of rows stay where a table scrolls,
 no figure is a white box in the dark, and no request leaves the disk. Every link of a page leads to
 a file, and to a place in it, that is there. The menu of the first page is short. What searches.toml
-lists is typed into the search: its page must be among the first three results, and what each of
-these shows must have a typed word if its place has one.
+lists is typed into the search: its page must be among the first three results, or they must begin
+with those of a list; what each of them shows must have a typed word if its place has one; and the
+pages that repeat others come last, once.
 """
 
 import json
@@ -46,8 +47,8 @@ WHITE_FIGURES = """() => [...document.querySelectorAll("main img:not(.only-dark)
 MENU_AT_FIRST = """() => [...document.querySelectorAll(".sidebar-tree :is(summary, a)")]
   .filter((entry) => entry.checkVisibility()).length"""
 NUM_IN_MENU = 12
-RESULTS_ARE_THERE = """number => document.querySelectorAll("ul.search li").length >= number
-  || document.querySelector(".search-summary")?.textContent"""
+LOGS = ("changes", "evidence")  # which repeat other pages
+RESULTS_ARE_THERE = 'document.querySelector(".search-summary")?.textContent'
 CONTRAST = OPTIONS | {"runOnly": ["color-contrast"]}
 
 
@@ -126,8 +127,8 @@ def page_findings(page: Any, site: Path, path: Path) -> Iterator[str]:
             yield f"{name}: asks for {url}"
 
 
-def searches() -> dict[str, str]:
-    """Return what is searched, and the page that must be found."""
+def searches() -> dict[str, str | list[str]]:
+    """Return what is searched, and the page that must be found, or the first results."""
     return tomllib.loads(SEARCHES.read_text())
 
 
@@ -140,14 +141,14 @@ class Result(NamedTuple):
 
 
 def results_of(page: Any, site: Path, words: str) -> list[Result]:
-    """Type words into the search of a site, from disk; return its first results."""
+    """Type words into the search of a site, from disk; return its results."""
     page.goto(f"{(site / 'search.html').as_uri()}?q={quote(words)}")
-    page.wait_for_function(RESULTS_ARE_THERE, arg=NUM_RESULTS)
+    page.wait_for_function(RESULTS_ARE_THERE)
     rows = page.locator("ul.search > li").evaluate_all(
         "rows => rows.map(row => [row.querySelector('a').getAttribute('href'),"
         " row.querySelector('span')?.innerText ?? ''])"
     )
-    parts = [(*link.partition("#"), shown) for link, shown in rows[:NUM_RESULTS]]
+    parts = [(*link.partition("#"), shown) for link, shown in rows]
     return [Result(path.removesuffix(".html"), place, shown) for path, _, place, shown in parts]
 
 
@@ -158,18 +159,37 @@ def has_typed(text: str, words: str) -> bool:
     return any(re.search(rf"(?i)(\b|_){begin}", text) for begin in begins)
 
 
-def search_findings(site: Path, browser: Any, wanted: dict[str, str]) -> Iterator[str]:
-    """Yield each search whose page is not among the first results, and each result that shows
-    another passage than one with the words."""
+def begins_as(found: list[Result], wanted: list[str]) -> bool:
+    """Do results begin with some pages, or places in them, in this order?"""
+    places = [(result.page, f"{result.page}#{result.place}") for result in found[: len(wanted)]]
+    return len(places) == len(wanted) and all(map(tuple.__contains__, places, wanted))
+
+
+def logs_are_last(found: list[Result]) -> bool:
+    """Do pages that repeat others come after all others, and once?"""
+    are_logs = [result.page in LOGS for result in found]
+    pages = [result.page for result in found if result.page in LOGS]
+    return are_logs == sorted(are_logs) and len(pages) == len(set(pages))
+
+
+def search_findings(site: Path, browser: Any, wanted: dict[str, str | list[str]]) -> Iterator[str]:
+    """Yield each search whose page is not among the first results, or that begins otherwise than it
+    should, or with logs before others; and each result that shows another passage than one with the
+    words."""
     if not (site / "search.html").is_file():
         return
     line = (site / "_static" / "passages.js").read_text().partition("\n")[0]
     passages = json.loads(line.removeprefix("window.PASSAGES = ").removesuffix(";"))
     page = browser.new_page()
-    for words, wanted_page in wanted.items():
-        found = results_of(page, site, words)
-        if wanted_page not in [result.page for result in found]:
-            yield f"search for {words!r}: {wanted_page} is not in {found}"
+    for words, place in wanted.items():
+        all_found = results_of(page, site, words)
+        found = all_found[:NUM_RESULTS]
+        if isinstance(place, str) and place not in [result.page for result in found]:
+            yield f"search for {words!r}: {place} is not in {found}"
+        if isinstance(place, list) and not begins_as(found, place):
+            yield f"search for {words!r}: {place} are not the first of {found}"
+        if not logs_are_last(all_found):
+            yield f"search for {words!r}: changes or evidence stand before others, or twice"
         for result in found:
             here = [text for place, _, text, _ in passages[result.page] if place == result.place]
             if has_typed(" ".join(here), words) and not has_typed(result.shown, words):

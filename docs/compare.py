@@ -15,7 +15,8 @@ OURS = "attnlab"
 INTRODUCTION = """\
 # Compared with other libraries
 
-<!-- search: compare, comparison, alternatives, better than transformerlens, versus, vs -->
+<!-- search: compare, comparison, alternatives, better than transformerlens, versus, vs, \
+sparse autoencoder, sparse autoencoders, sae, saes, transcoder -->
 
 What each can do out of the box. Where a peer is ahead, the table says so. Each answer of ours leads
 to what shows it. The peers' answers are ours too, from running and reading them; tell us where one
@@ -24,7 +25,8 @@ is wrong. How quick they are, side by side: [benchmarks](benchmarks.md). What th
 
 {peers}
 
-A later release may do more. `docs/compare.py` writes this page from `docs/compare.toml`.
+There are no sparse autoencoders (SAEs) or transcoders in attnlab, and no attribution graphs made of
+them. A later release may do more. `docs/compare.py` writes this page from `docs/compare.toml`.
 """
 
 

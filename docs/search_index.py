@@ -9,7 +9,8 @@ and says nothing of a result where pages cannot be fetched, as from disk. So her
   words count as words of the page;
 - names are split at `_` and at capitals, on the pages and in what is typed;
 - all passages of the site are kept in `passages.js`, which the page of the search alone reads;
-- `search_order.js` puts guides before lists, and shows of each result the passage that matches.
+- `search_order.js` puts a name that is typed as code first, guides before lists, changes and
+  evidence last, and shows of each result the passage that matches.
 """
 
 import inspect

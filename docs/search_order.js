@@ -10,23 +10,44 @@ var Scorer = {
   term: 5,
   partialTerm: 2,
   score: (result) => {
-    const [page, title, anchor, , score, , kind] = result;
-    const lists = /^(ARCHITECTURE|changes|evidence|benchmarks|compare|families|genindex|add\/)/;
-    const home = kind === "index" ? window.PLACES?.[page + anchor] : anchor.slice(1);
+    const [page, fullTitle, anchor, , score, , kind] = result;
+    const isLog = /^(changes|evidence)$/.test(page); // it repeats other pages: one result, after all others
+    const title = isLog ? (result[1] = fullTitle.split(" > ")[0]) : fullTitle;
+    const home = isLog ? "" : kind === "index" ? window.PLACES?.[page + anchor] : anchor.slice(1);
     const passage = bestPassage(page, home);
     if (passage) {
       const [place, heading] = passage;
       result[3] = (heading && kind !== "object" && !title.endsWith(heading) ? `${heading} – ` : "") + excerpt(passage);
-      if (kind === "index" || kind === "text") result[2] = place ? `#${place}` : "";
+      if (isLog || kind === "index" || kind === "text") result[2] = place ? `#${place}` : "";
     }
+    if (isLog) return score - 1000;
     if (kind === "index") return score;
-    if (kind === "object") return score - title.split(".").length;
-    if (lists.test(page)) return score - 4;
-    return page.startsWith("notebooks/") || page.startsWith("reference/") ? score - 1 : score;
+    if (kind === "object") return nameScore(title) ?? score - title.split(".").length;
+    if (/^(ARCHITECTURE|benchmarks|compare|families|genindex|add\/)/.test(page)) return score - 4;
+    const [, forPhrase, extra] = KINDS.find(([begin]) => page.startsWith(begin));
+    return score + extra + (passage && hasPhrase(passage) ? forPhrase : 0);
   },
 };
 
+// How a page's path begins, what it gains where a passage has all that was typed, word by word, and always.
+const KINDS = [["reference/", 50, -1], ["notebooks/", 25, -1], ["", 20, 0]];
+
 const typed = new URLSearchParams(window.location.search).get("q") ?? "";
+
+// The score of a function or class whose name was typed: above the entries of pages (100 at most) if it was typed as
+// code, else below them.
+function nameScore(fullName) {
+  const bare = (text) => text.toLowerCase().replace(/[_\s]/g, "");
+  const parts = fullName.split(".");
+  const isMember = /^[A-Z]/.test(parts.at(-2) ?? "");
+  if (isMember || ![parts.at(-1), fullName].map(bare).includes(bare(typed))) return undefined;
+  return /[_.]|[a-z][A-Z]/.test(typed) ? 200 : 99;
+}
+
+function hasPhrase([, , text]) {
+  const phrase = typed.trim().toLowerCase();
+  return phrase.includes(" ") && text.toLowerCase().includes(phrase);
+}
 
 let typedWords; // each with its stem, once language_data.js is there
 

@@ -252,6 +252,46 @@ def test_a_result_shows_the_passage_with_the_words_and_leads_to_it(tmp_path, bro
     assert finding == "search for 'zebra': a shows 'Horses run.'"
 
 
+SEEN = [
+    check_site.Result("reference/edit", "attnlab.patch_all", ""),
+    check_site.Result("look", "", ""),
+]
+LOG = check_site.Result("changes", "", "")
+
+
+@pytest.mark.parametrize(
+    ("found", "begins", "is_last"),
+    [
+        (SEEN, True, True),
+        ([*SEEN, LOG], True, True),
+        (SEEN[::-1], False, True),
+        ([], False, True),
+        ([*SEEN, LOG, LOG], True, False),
+        ([LOG, *SEEN], False, False),
+    ],
+)
+def test_results_in_a_wrong_order_are_seen(found, begins, is_last):
+    assert check_site.begins_as(found, ["reference/edit#attnlab.patch_all", "look"]) == begins
+    assert check_site.logs_are_last(found) == is_last
+
+
+@pytest.mark.xdist_group("site")
+def test_a_name_comes_before_entries_and_changes_come_last_and_once(tmp_path, browser):
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "conf.py").write_text(TINY)
+    (source / "index.md").write_text("# Menu\n\n```{toctree}\na\nb\nchanges\n```\n")
+    (source / "a.md").write_text("# Page a\n\n<!-- search: fold_map -->\n\nUse `fold_map`.\n")
+    (source / "b.md").write_text("# Page b\n\n```{py:function} lib.fold_map()\nIt folds.\n```\n")
+    (source / "changes.md").write_text("# Changes\n\n## fold_map\n\nNew: `fold_map`.\n")
+    site = built(tmp_path, source)
+    wanted = {"fold_map": ["b#lib.fold_map", "a"]}
+    assert list(check_site.search_findings(site, browser, wanted)) == []
+    script = site / "_static" / "language_data.js"
+    script.write_text(script.read_text().replace("? 200 : 99", "? 9 : 9").replace("- 1000", "+ 0"))
+    assert len(list(check_site.search_findings(site, browser, wanted))) == 2
+
+
 def test_each_page_has_one_name_and_is_in_the_menu_once():
     menus = re.findall(r"```\{toctree\}\n(.*?)```", (DOCS / "index.md").read_text(), re.S)
     menu = [line for part in menus for line in part.splitlines() if line and line[0] != ":"]

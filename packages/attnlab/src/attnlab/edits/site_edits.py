@@ -103,7 +103,7 @@ class ScaleHead(_HeadEdit, _Scale):
 
 
 class MeanHead(_HeadEdit, _Mean):
-    """Replace a head's output by its mean, over this input or over a recording.
+    """Replace a head's output by its mean, over this input or over a recording: mean ablation.
 
     over: "all" rows and positions, "rows" (a mean for each position) or "positions" (a mean for
     each row). Padding is left out if the model knows it. A mean over the input's own positions

@@ -91,7 +91,7 @@ def patch_all(
 ) -> Patched:
     """Patch values of one input's run into another's, place by place, and measure the effect.
 
-    Which position carries the difference of two inputs::
+    This is activation patching. Which position carries the difference of two inputs::
 
         model = attnlab.load("runs/sorting")
         print(attnlab.patch_all(model, "abc", "cbb"))
