@@ -23,7 +23,7 @@ var Scorer = {
     if (isLog) return score - 1000;
     if (kind === "index") return score;
     if (kind === "object") return nameScore(title) ?? score - title.split(".").length;
-    if (/^(ARCHITECTURE|benchmarks|compare|families|genindex|add\/)/.test(page)) return score - 4;
+    if (/^(ARCHITECTURE|benchmarks|compare|families|genindex|reference\/index|add\/)/.test(page)) return score - 4;
     const [, forPhrase, extra] = KINDS.find(([begin]) => page.startsWith(begin));
     return score + extra + (passage && hasPhrase(passage) ? forPhrase : 0);
   },
