@@ -85,7 +85,7 @@ def test_wrong_calls_end_in_one_sentence_that_says_what_to_do(at_home: Home) -> 
     expected = [
         "did you mean 'load'?",
         "did you mean 'layers.0.attention.weights'?",
-        "attnlab.load opens one",
+        "attnlab.load('gpt2') opens a model",
         "run the model inside the with, or record inputs at once",
         "is 2 tokens here, '␣Mary' '␣gave', and a target is one",
         "patching needs two texts of equally many tokens",
