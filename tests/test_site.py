@@ -205,8 +205,19 @@ extensions = ["myst_nb", "search_index"]
 html_theme = "furo"
 html_search_scorer = {str(DOCS / "search_order.js")!r}
 """
-MENU = "# Menu\n\n```{toctree}\na\nb\nc\nz\n```\n"
 TEXT = "\n\nYou may ask why, and what `CutEdge` is for.\n"
+
+
+def written(folder, pages):
+    """Write the source of a tiny site, and return its folder."""
+    source = folder / "source"
+    source.mkdir()
+    (source / "conf.py").write_text(TINY)
+    menu = "\n".join(pages)
+    (source / "index.md").write_text(f"# Menu\n\n```{{toctree}}\n{menu}\n```\n")
+    for name, text in pages.items():
+        (source / f"{name}.md").write_text(text)
+    return source
 
 
 @pytest.mark.xdist_group("site")
@@ -217,14 +228,9 @@ TEXT = "\n\nYou may ask why, and what `CutEdge` is for.\n"
 def test_a_page_is_first_where_it_says_what_it_answers_and_else_it_is_missed(
     tmp_path, browser, words, missed
 ):
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "conf.py").write_text(TINY)
-    (source / "index.md").write_text(MENU)
-    for page in "abcz":
-        (source / f"{page}.md").write_text(f"# Page {page}{TEXT}")
-    (source / "z.md").write_text(f"# Page z\n\n<!-- search: {words} -->{TEXT}")
-    site = built(tmp_path, source)
+    pages = {name: f"# Page {name}{TEXT}" for name in "abc"}
+    pages["z"] = f"# Page z\n\n<!-- search: {words} -->{TEXT}"
+    site = built(tmp_path, written(tmp_path, pages))
     wanted = {"why": "z", "gpu": "z", "cut_edge": "a", "cut edge": "b", "cutedge": "c"}
     found = list(check_site.search_findings(site, browser, wanted))
     assert [finding.split("'")[1] for finding in found] == missed
@@ -232,12 +238,8 @@ def test_a_page_is_first_where_it_says_what_it_answers_and_else_it_is_missed(
 
 @pytest.mark.xdist_group("site")
 def test_a_result_shows_the_passage_with_the_words_and_leads_to_it(tmp_path, browser):
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "conf.py").write_text(TINY)
-    (source / "index.md").write_text("# Menu\n\n```{toctree}\na\n```\n")
-    (source / "a.md").write_text("# Animals\n\nHorses run.\n\n## Stripes\n\nOne is a zebra.\n")
-    site = built(tmp_path, source)
+    animals = "# Animals\n\nHorses run.\n\n## Stripes\n\nOne is a zebra.\n"
+    site = built(tmp_path, written(tmp_path, {"a": animals}))
     page = browser.new_page()
     assert check_site.results_of(page, site, "zebra") == [
         ("a", "stripes", "Stripes – One is a zebra.")
@@ -277,14 +279,12 @@ def test_results_in_a_wrong_order_are_seen(found, begins, is_last):
 
 @pytest.mark.xdist_group("site")
 def test_a_name_comes_before_entries_and_changes_come_last_and_once(tmp_path, browser):
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "conf.py").write_text(TINY)
-    (source / "index.md").write_text("# Menu\n\n```{toctree}\na\nb\nchanges\n```\n")
-    (source / "a.md").write_text("# Page a\n\n<!-- search: fold_map -->\n\nUse `fold_map`.\n")
-    (source / "b.md").write_text("# Page b\n\n```{py:function} lib.fold_map()\nIt folds.\n```\n")
-    (source / "changes.md").write_text("# Changes\n\n## fold_map\n\nNew: `fold_map`.\n")
-    site = built(tmp_path, source)
+    pages = {
+        "a": "# Page a\n\n<!-- search: fold_map -->\n\nUse `fold_map`.\n",
+        "b": "# Page b\n\n```{py:function} lib.fold_map()\nIt folds.\n```\n",
+        "changes": "# Changes\n\n## fold_map\n\nNew: `fold_map`.\n",
+    }
+    site = built(tmp_path, written(tmp_path, pages))
     wanted = {"fold_map": ["b#lib.fold_map", "a"]}
     assert list(check_site.search_findings(site, browser, wanted)) == []
     script = site / "_static" / "language_data.js"
