@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import pkgutil
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import attnlab
 import attnlab_course
 import attnlab_lab
+from attnlab.edits.edit import edit_kinds
 
 MODULES = sorted(
     module.name
@@ -19,6 +21,12 @@ MODULES = sorted(
     if not module.name.rsplit(".", 1)[-1].startswith("__")
     and "\n    >>> " in Path(find_spec(module.name).origin).read_text()
 )
+
+
+@pytest.fixture(autouse=True)
+def edits_as_before(monkeypatch):
+    """Forget the edit that an example defines."""
+    monkeypatch.setattr(sys.modules[edit_kinds.__module__], "_KINDS", dict(edit_kinds()))
 
 
 @pytest.mark.parametrize("name", MODULES)

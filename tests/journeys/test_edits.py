@@ -75,11 +75,11 @@ def test_an_edit_is_made_kept_and_made_again_and_tells_what_it_alone_did(home, s
 
     token, position, beyond = home.python(MISTYPED).out.splitlines()
     assert "no token is called 'z'" in token
-    assert "query=6 was never reached; the longest input had 6 positions (0 to 5)" in position
+    assert "query=6 is out of range; the longest input has 6 positions, 0 to 5" in position
     assert "query=999 was never reached; the longest input had 4 positions" in beyond
     for words, reason in (
         ("SEP-z", "no token is called 'z'"),
-        ("6-0", "query=6 was never reached"),
+        ("6-0", "query=6 is out of range; the longest input has 6 positions"),
     ):
         refused = home.run(f"attnlab edit sorting cab --cut-edge {words}", status=2)
         assert reason in " ".join(refused.err.split())

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 import attnlab.edits as op
 from attnlab.edits import edit, editor
@@ -12,6 +13,7 @@ from attnlab.look import record
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.parts import heads
 from attnlab.parts.masks import padding_mask
+from attnlab.pretrained.attach import attach
 from attnlab.sites import Hook, installed
 
 from .cases import VOCABULARY, WEIGHTS, is_clean, make, refused, tokens
@@ -335,3 +337,40 @@ def test_a_source_and_its_target_are_both_inputs():
     effect(model, (source, target), right, vocabulary=VOCABULARY)
     with pytest.raises(WrongUsage, match="'t4' is not in the input"):
         effect(model, (source, target), op.CutEdge(query="t4"), vocabulary=VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("far", "message"),
+    [
+        (op.ZeroHead(head=0, query=6), r"query=6 is out of range; the longest input has 6 positio"),
+        (op.CutEdge(query=[0, -7], key=0), r"query=-7 is out of range"),
+        (op.CutEdge(key="3..6"), r"key='3\.\.6' is out of range"),
+        (op.ZeroHead(head=0, row=3), r"row=3 is out of range; the batch has 3 rows, 0 to 2"),
+    ],
+)
+def test_a_position_that_no_input_has_is_refused_before_any_pass(far, message, monkeypatch):
+    model = make("decoder", 0)
+    effect(model, tokens(), op.ZeroHead(head=0, query=[5, -6], row="0..2"))
+    monkeypatch.setattr(type(model), "forward", lambda *_: pytest.fail("a pass was made"))
+    with pytest.raises(WrongUsage, match=message):
+        effect(model, tokens(), far)
+
+
+def test_a_generated_position_is_no_mistake():
+    model, generated = make("decoder", 0), op.ZeroHead(head=0, query=6)
+    assert effect(model, tokens(), generated, num_tokens=2).certificate.holds
+
+
+def test_positions_of_a_model_that_adds_some_are_left_to_the_pass():
+    class WithClassToken(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(9, 8)
+            self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+        def forward(self, ids):
+            text = self.embed(ids)
+            return self.layer(torch.cat((torch.zeros_like(text[:, :1]), text), 1))
+
+    model = attach(WithClassToken().eval(), example=[tokens(high=9)])
+    assert effect(model, tokens(high=9), op.ZeroHead(head=0, query=6)).certificate.holds

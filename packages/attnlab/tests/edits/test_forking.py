@@ -49,12 +49,15 @@ def test_an_edit_that_changes_no_choice_parts_nothing(question):
     ("wrong", "message"),
     [
         (ZeroHead(layer=9, head=0), "layer=9 is out of range"),
-        (CutEdge(query=8, key=0), r"query=8 was never reached; the longest input had 8 positions"),
+        (CutEdge(query=8, key=0), r"query=8 is out of range; the longest input has 8 positions"),
         (CutEdge(query="e", key=0), "no token is called 'e'; the vocabulary begins S, a, b, c, d"),
-        (ZeroHead(head=0, row=1), r"row=1 was never reached; the largest batch had 1 rows"),
+        (ZeroHead(head=0, row=1), r"row=1 is out of range; the batch has one row, number 0"),
     ],
 )
-def test_an_edit_of_what_a_question_does_not_have_is_refused(question, wrong, message):
+def test_an_edit_of_what_a_question_cannot_have_is_refused_before_any_pass(
+    question, wrong, message, monkeypatch
+):
+    monkeypatch.setattr(Decoder, "forward", lambda *_, **__: pytest.fail("a pass was made"))
     with pytest.raises(WrongUsage, match=message):
         fork(question, wrong)
 

@@ -6,14 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnlab.edits.certificate import Change
 from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import Positions, Text
-from attnlab.edits.targets import Atom, Span, atoms_of
+from attnlab.edits.targets import Atom, Span, atoms_of, number_words
 from attnlab.errors import WrongUsage
 from attnlab.look.recording.tokens import Vocabulary, name_of
+from attnlab.models.decoder import Decoder
+from attnlab.models.encoder import Encoder
+from attnlab.models.encoder_decoder import EncoderDecoder
+from attnlab.models.single_head import SingleHead
+from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.text import TokenNames
 
 
@@ -277,6 +282,41 @@ class Coverage:
                 f"{self.edit!r}: no token is called {name!r}; {_guess(name, list(known))}"
             )
         return {word: known.get(word, []) for word in (name, *parts)}
+
+
+def check_reach(edit: Edit, model: nn.Module, positions: int, rows: int) -> None:
+    """Raise, before any pass, where a target lies beyond all inputs.
+
+    Where a foreign model may pad its inputs, pool them or add positions, only rows are checked.
+
+    Args:
+        edit: whose targets are checked.
+        model: that reads the inputs.
+        positions: the most tokens that an input can have, its answer included.
+        rows: the number of inputs.
+    """
+    axes = ("row", "query", "key") if _has_a_position_a_token(model) else ("row",)
+    for axis in axes:
+        size = rows if axis == "row" else positions
+        for atom in atoms_of(axis, getattr(edit, axis)):
+            if isinstance(atom, Span) and not _is_within(atom, size):
+                there = f"the longest input has {number_words('position', size)}"
+                if axis == "row":
+                    there = f"the batch has {number_words('row', size)}"
+                raise WrongUsage(
+                    f"{edit!r} would land nowhere: {axis}={atom!r} is out of range; {there}."
+                )
+
+
+def _has_a_position_a_token(model: nn.Module) -> bool:
+    """Are the positions of every attention those of the tokens, as in attnlab's own models and in
+    language models that generate?"""
+    if isinstance(model, Decoder | Encoder | EncoderDecoder | SingleHead):
+        return True
+    if not isinstance(model, Pretrained) or model.structure.names != ("",):
+        return False
+    can_generate = getattr(model.foreign, "can_generate", None)
+    return callable(can_generate) and bool(can_generate())
 
 
 def _is_within(span: Span, size: int) -> bool:

@@ -73,6 +73,18 @@ class Edit:
         row: inputs of the batch.
         step: forward passes since the edit began, from 1; a step stands for the positions first
             read in it.
+
+    >>> import attnlab, torch
+    >>> class Damp(attnlab.edits.Edit):
+    ...     factor: float = 0.5
+    ...
+    ...     def change(self, values, context):
+    ...         return values * self.factor
+    >>> model = attnlab.Decoder(attnlab.DecoderConfig()).eval()
+    >>> with attnlab.edit(model, Damp(site="layers.0.attention.heads", head=1)) as certificate:
+    ...     logits = model(torch.tensor([[3, 1, 2, 0]]))
+    >>> certificate.holds
+    True
     """
 
     layer: Target = None

@@ -4,13 +4,16 @@ The two answers share the choices before the fork, so the first different choice
 edits, and later ones to that choice as well.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from attnlab.display import Card, displayed
 from attnlab.edits.application import check_edits, edit
 from attnlab.edits.certificate import Certificate
+from attnlab.edits.coverage import check_reach
 from attnlab.edits.edit import Edit
+from attnlab.edits.editor import Editor
 from attnlab.errors import WrongUsage
 from attnlab.look.questions import Question
 from attnlab.look.trace import Trace
@@ -69,10 +72,13 @@ def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
         both answers, the first step at which they differ, and the certificate.
 
     Raises:
-        WrongUsage: the answer has no such step, or an edit landed nowhere.
+        WrongUsage: before the first pass, a layer, head, name or position that the model, the input
+            or its answer cannot have; after it, the answer has no such step, or an edit landed
+            nowhere.
     """
     check_edits("fork takes a question", question.model, edits)
     require_integer("step", step)
+    _check_targets(question, edits)
     before = question.trace()
     last = max(1, len(before.steps))
     if step > last:
@@ -85,3 +91,13 @@ def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
     both = enumerate(zip_longest(before.choices, after.choices), 1)
     diverged_at = next((number for number, (one, other) in both if one != other), None)
     return Fork(before, after, step, diverged_at, certificate)
+
+
+def _check_targets(question: Question, edits: Sequence[Edit]) -> None:
+    """Raise where an edit names what this model, this input and its longest answer do not have."""
+    Editor(question.model, edits, question.vocabulary, certify=False)
+    inputs = question.prompt_inputs().values()
+    more = max(getattr(question, "num_tokens", 1), 1) - 1  # the last token is never read
+    longest = max(tensor.shape[1] for tensor in inputs) + more
+    for change in edits:
+        check_reach(change, question.model, longest, rows=1)

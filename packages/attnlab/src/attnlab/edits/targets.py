@@ -181,12 +181,21 @@ def numbers(name: str, target: Target, size: int, where: str) -> list[int]:
         assert isinstance(atom, Span)
         low, high = atom.within(size)
         if not 0 <= low <= high < size:
-            there = f"{size} {name}s, 0 to {size - 1} (or -{size} to -1)"
-            if size == 1:
-                there = f"one {name}, number 0"
+            there = number_words(name, size)
             raise WrongUsage(f"{name}={atom!r} is out of range: {where} has {there}.")
         chosen += range(low, high + 1)
     return list(dict.fromkeys(chosen))
+
+
+def number_words(name: str, size: int) -> str:
+    """Say how many things there are, and their numbers.
+
+    >>> number_words("head", 4), number_words("row", 1)
+    ('4 heads, 0 to 3 (or -4 to -1)', 'one row, number 0')
+    """
+    if size == 1:
+        return f"one {name}, number 0"
+    return f"{size} {name}s, 0 to {size - 1} (or -{size} to -1)"
 
 
 def axes_of(suffix: str) -> tuple[str, ...]:

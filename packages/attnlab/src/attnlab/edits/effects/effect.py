@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from attnlab.display import count_words, displayed, plain
 from attnlab.edits.application import check_edits, edit
 from attnlab.edits.certificate import Certificate
-from attnlab.edits.coverage import Coverage
+from attnlab.edits.coverage import Coverage, check_reach
 from attnlab.edits.edit import Edit
 from attnlab.edits.effects.baseline import check_plain
 from attnlab.edits.effects.metrics import (
@@ -240,7 +240,7 @@ def effect(
     vocabulary = vocabulary_of(model, vocabulary)
     check_plain(model)
     if num_tokens == 0:  # generated tokens may bring a name
-        _check_names(model, call, edits, vocabulary)
+        _check_inputs(model, call, edits, vocabulary)
     with edit(model, *edits, vocabulary=vocabulary, certify=certify) as certificate:
         after = _run(model, call, sites, num_tokens, **generation)
     is_open = ("scores", "weights")
@@ -262,17 +262,19 @@ def effect(
     return Effect(names, certificate, logits, loss, tokens, recordings, *texts)
 
 
-def _check_names(
+def _check_inputs(
     model: nn.Module, call: Call, edits: Sequence[Edit], vocabulary: Vocabulary | None
 ) -> None:
-    """Raise, before any pass, where an edit names a token that no input has."""
+    """Raise, before any pass, where an edit names a token or a position that no input has."""
     texts = [call.ids_of(stack) for stack in ("encoder", "decoder")]
     known = [text for text in texts if text is not None]
     has_two_stacks = any("cross_attention" in site for site in site_names(model))
     is_whole = all(isinstance(option, Tensor | bool | None) for option in call.options.values())
     # A cache holds other tokens, a decoder may begin by itself, and vectors have no names.
     if is_whole and len(known) > has_two_stacks:
+        longest = max(text.shape[1] for text in known)
         for change in edits:
+            check_reach(change, model, longest, call.num_rows)
             if change.names_tokens:
                 Coverage(change, vocabulary).check_names(known)
 
