@@ -113,8 +113,11 @@ def test_recordings_are_shown_and_opened_from_their_folder(tmp_path):
 def test_a_recording_s_page_has_its_model_and_input_as_title_and_opens_with_the_telling_head(
     sorter,
 ):
-    page = page_of(attnlab.record(attnlab.load(sorter), "cab"))
-    assert "<h1>Decoder: c a b SEP a b</h1>" in page
+    recorded = attnlab.record(attnlab.load(sorter), "cab")
+    page = page_of(recorded)
+    assert f"<h1>{sorter.name}: c a b SEP a b</h1>" in page
+    assert f"<dt>Model</dt><dd>{sorter.name}, decoder</dd>" in page
+    assert str(recorded).startswith(f"Recording of {sorter.name}, decoder: ")
     assert "<dt>Shown first</dt>" in page
     assert "of the heads that do not rest on the first key" in page
     text = recording().named({"": ["␣the", "␣cat", "s", "."]})
@@ -135,7 +138,7 @@ def test_an_ablation_s_page_says_of_what_it_is_and_lists_the_largest_heads(sorte
     page = page_of(ablation)
     assert "<h1>Which head matters?</h1>" in page
     told = [html.unescape(words) for words in re.findall(r"<dd[^>]*>([^<]*)</dd>", page)]
-    assert told[:2] == ["Decoder", "cab · bca"]
+    assert told[:2] == [sorter.name, "cab · bca"]
     assert told[2] == ablation.measured
     table = page[page.index("In numbers") :]
     rows = re.findall(r"<td[^>]*>(head [^<]*)<", table)

@@ -19,7 +19,7 @@ from attnlab.experiments.population import Population
 from attnlab.experiments.prompts import ask
 from attnlab.experiments.report import Report
 from attnlab.look.questions import Continuation, Question, Verdict
-from attnlab.look.readers import reader_of
+from attnlab.look.readers import model_name, reader_of
 from attnlab.look.text_questions import TextContinuation, example_text
 from attnlab.look.trace import Trace
 from attnlab.models.decoder import Decoder
@@ -177,9 +177,7 @@ def _ask_ids(model: Decoder | Encoder, text: str) -> Question:
 
 def _card_of(model: nn.Module, trace: Trace) -> ReportContent:
     """Describe a model in a line, and show an answer of it."""
-    named, name = model, getattr(reader_of(model), "experiment", "")
-    if isinstance(model, Pretrained):
-        named, name = model.foreign, model.name
+    named = model.foreign if isinstance(model, Pretrained) else model
     number = count_numbers(model.parameters())
     words = f"{number:,} {plural(number, 'parameter')}"
     kind = type_words(named)
@@ -190,6 +188,4 @@ def _card_of(model: nn.Module, trace: Trace) -> ReportContent:
         "the next one.",
         traces=[shown_trace(trace)],
     )
-    return ReportContent(
-        title=name or type(named).__name__, subtitle=subtitle, facts=[], sections=[section]
-    )
+    return ReportContent(title=model_name(model), subtitle=subtitle, facts=[], sections=[section])

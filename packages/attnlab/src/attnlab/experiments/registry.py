@@ -119,6 +119,11 @@ class RunReader:
     folder: Path | None = None
 
     @property
+    def name(self) -> str:
+        """The name of the run: its folder's, or the experiment's."""
+        return self.folder.resolve().name if self.folder is not None else self.experiment
+
+    @property
     def prompt(self) -> str:
         """What can be typed, in words."""
         return self._experiment.prompt_words(self.config)

@@ -16,6 +16,10 @@ class TextReader(Protocol):
     """The text format of a run's model."""
 
     @property
+    def name(self) -> str:
+        """The name of the run."""
+
+    @property
     def prompt(self) -> str:
         """A description of the texts that the model takes."""
 
@@ -37,6 +41,15 @@ def reader_of(model: nn.Module) -> TextReader | None:
     """Return the reader of a model that comes from a run; None for others."""
     reader: TextReader | None = getattr(model, "reader", None)
     return reader
+
+
+def model_name(model: nn.Module) -> str:
+    """Return the name of a model, of its run, or of its class."""
+    name = str(getattr(model, "name", ""))
+    reader = reader_of(model)
+    if not name and reader is not None:
+        name = reader.name
+    return name or type(model).__name__
 
 
 def reads_text(model: nn.Module) -> bool:

@@ -19,7 +19,7 @@ from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.view.maps import Drawable, fit_maps, telling_head
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_at
-from attnlab.look.recording.recording import Recording
+from attnlab.look.recording.recording import Recording, name_and_kind
 from attnlab.progress import is_marimo, is_notebook
 
 _MAX_BYTES = 30_000_000
@@ -181,16 +181,15 @@ def show_page(page: str, out: Path | str | None = None) -> "Shown | Path":
 
 def _title(recording: Any, patterns: Sequence[Drawable]) -> str:
     """Return the model's name, or what it is, and the input as far as it fits."""
-    kind = str(recording.model.get("kind", "")) if isinstance(recording, Recording) else ""
-    if not kind:
+    words = name_and_kind(recording.model) if isinstance(recording, Recording) else ""
+    if not words:
         return "Attention"
     tokens = patterns[0].key_tokens
     text = " ".join(tokens).replace(" ##", "")  # WordPiece marks what goes on, others the blanks
     if any(token.startswith("␣") for token in tokens):
         text = "".join(tokens).replace("␣", " ")
-    name = kind[:1].upper() + kind[1:]
-    if ", " in kind:  # the name of a pretrained model, and its class
-        name = kind.partition(", ")[0]
+    name, _, kind = words.rpartition(", ")
+    name = name or kind[:1].upper() + kind[1:]
     return f"{name}: {textwrap.shorten(text, _TITLE, placeholder=' …')}"
 
 
@@ -255,7 +254,7 @@ def _facts(recording: Any, patterns: Sequence[Drawable]) -> list[tuple[str, str,
     facts = []
     model = getattr(recording, "model", None)
     if isinstance(model, Mapping) and "kind" in model:
-        facts.append(("Model", str(model["kind"]), ""))
+        facts.append(("Model", name_and_kind(model), ""))
     kinds = {site_words(pattern.site)[0] for pattern in patterns}
     layers = plural(len(patterns), "layer" if len(kinds) == 1 else "attention")
     num_heads = sum(pattern.shape[0] for pattern in patterns)

@@ -25,6 +25,7 @@ from attnlab.errors import WrongUsage, is_integer, require_known
 from attnlab.look.heads import head_name, layer_name
 from attnlab.look.inputs import Call, Inputs, is_text
 from attnlab.look.position_names import position_names
+from attnlab.look.readers import model_name
 from attnlab.look.target_ids import Target
 from attnlab.parts.attend import attention_weights, weighted_values
 from attnlab.parts.heads import share_heads
@@ -66,7 +67,7 @@ class Ablation:
     what: what is taken out, such as "heads" · metric: its name · places: in order · before (row,):
     the metric of the unedited model · after (place, row): with that place taken out · measured: the
     metric in words, with its answer and position · tokens: the names of the positions of each stack
-    · model: its name, or its class · texts: the inputs, if they are texts.
+    · model: its name, its run's, or its class · texts: the inputs, if they are texts.
     """
 
     what: str
@@ -283,7 +284,7 @@ def ablate(
         what,
         *measured,
         tokens=position_names([call], model),
-        model=str(getattr(model, "name", "") or type(model).__name__),
+        model=model_name(model),
         texts=texts,
     )
 

@@ -25,6 +25,7 @@ from attnlab.look.heads import chosen_heads, head_name
 from attnlab.look.inputs import foreign_of
 from attnlab.look.long_text.inputs import arguments_for, check_ids, parts_of
 from attnlab.look.long_text.long_text import fingerprint
+from attnlab.look.readers import model_name
 from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
 from attnlab.pretrained.text import max_tokens, tokenized
 from attnlab.progress import notebook_bar
@@ -119,7 +120,7 @@ class CorpusPass:
             raise WrongUsage("heads= has no head; leave it out for all.")
         names = [head_name(part, head) for part, some in self._heads.items() for head in some]
         self.state: JsonObject = {
-            "model": str(getattr(model, "name", "") or type(model).__name__),
+            "model": model_name(model),
             "fingerprint": fingerprint(model),
             "heads": names,
             "column": self.corpus.column,

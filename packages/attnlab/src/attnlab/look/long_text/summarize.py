@@ -31,6 +31,7 @@ from attnlab.look.long_text.inputs import (
     working_bytes,
 )  # fmt: skip
 from attnlab.look.long_text.long_text import Document, document_folder, fingerprint
+from attnlab.look.readers import model_name
 from attnlab.look.recording.budget import to_bytes
 from attnlab.look.recording.kept_call import KeptMask
 from attnlab.look.recording.tokens import names_of
@@ -147,7 +148,7 @@ def _described(model: nn.Module, ids: Tensor) -> JsonObject:
     """Return what identifies a model and its text."""
     vocabulary = getattr(model, "vocabulary", None)
     return {
-        "model": str(getattr(model, "name", "") or type(model).__name__),
+        "model": model_name(model),
         "fingerprint": fingerprint(model),
         "length": ids.shape[1],
         "ids": hashlib.sha256(ids.cpu().long().numpy().tobytes()).hexdigest(),

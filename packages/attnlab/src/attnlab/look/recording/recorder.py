@@ -18,7 +18,7 @@ from attnlab.core.sizes import count_bytes
 from attnlab.core.store import JsonObject
 from attnlab.errors import CouldNotRun, WrongUsage, model_words, not_none, type_words
 from attnlab.look.inputs import Call, is_text
-from attnlab.look.readers import reader_of
+from attnlab.look.readers import model_name, reader_of
 from attnlab.look.recording.budget import Budget, to_bytes
 from attnlab.look.recording.contents import HAS_KEYS, MADE, Passed, Store, tensors_of
 from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
@@ -420,7 +420,8 @@ def _device(name: torch.device | str) -> torch.device:
 def _description(model: nn.Module) -> JsonObject:
     if any(type(model) is cls for cls, _ in MODELS.values()):
         labels = getattr(model, "head_labels", None)
-        return describe_model(model) | ({"heads": dict(labels)} if labels else {})
+        named = {} if reader_of(model) is None else {"name": model_name(model)}
+        return describe_model(model) | named | ({"heads": dict(labels)} if labels else {})
     if isinstance(model, Pretrained):
         return {"kind": f"{model.name}, {type(model.foreign).__name__}"}
     return {"kind": type(model).__name__}

@@ -83,9 +83,9 @@ class Recording(Mapping[str, Any]):
         return self[site] if site in self._store.passed else default
 
     def _card(self) -> Card:
-        kind = self._store.model.get("kind", "a model")
+        model = name_and_kind(self.model) or "a model"
         if not self._store.passed:
-            return Card(f"Recording of {kind}", lines=NOTHING_YET.split("; "))
+            return Card(f"Recording of {model}", lines=NOTHING_YET.split("; "))
         layers: dict[tuple[str, str, int], list[str]] = {}
         for site, passed in self._store.passed.items():
             words, shape = "reduced", passed[-1].shape()
@@ -97,7 +97,7 @@ class Recording(Mapping[str, Any]):
             [plain if len(sites) > 1 else sites[0], len(sites), words, passes]
             for (plain, words, passes), sites in layers.items()
         ]
-        title = f"Recording of {kind}: {count_words(len(self), 'site')}, {self.nbytes:,} bytes"
+        title = f"Recording of {model}: {count_words(len(self), 'site')}, {self.nbytes:,} bytes"
         return Card(title, [], ("site", "layers", "shape of the last value", "passes"), rows)
 
     def all(self, site: str) -> list[Any]:
@@ -258,7 +258,8 @@ class Recording(Mapping[str, Any]):
 
     @property
     def model(self) -> JsonObject:
-        """The type of the recorded model, and for models of attnlab its config and dtype."""
+        """The type of the recorded model; for models of attnlab its config and dtype, and the name
+        of its run."""
         return self._store.model
 
     @property
@@ -371,3 +372,8 @@ def open_recording(folder: Path | str, *, budget: int | str | None = None) -> Re
     if within.is_dir() and not (place / "recording.json").exists():
         place = within
     return Recording.load(place, budget=budget)
+
+
+def name_and_kind(model: Mapping[str, Any]) -> str:
+    """Return what a recording says of its model: the name, if it has one, and the kind; else ""."""
+    return ", ".join(str(model[key]) for key in ("name", "kind") if key in model)
