@@ -10,6 +10,7 @@ program, a paper, or what kind of number it is.
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,15 @@ GENERATED = {
     "compare.md",
     "evidence.md",
     "families.md",
+}
+
+# Sources other than tests: how they begin, and what they are.
+SOURCES = {
+    "a benchmark": ("benchmarks/", "run by hand; [its page](benchmarks.md) has date and machine"),
+    "a clock": ("measured by hand", "read on the day that stands there"),
+    "a command": ("attnlab ", "what it prints"),
+    "a script": ("examples/|docs/", "to run anew"),
+    "a link": ("https://", "a paper, or another project's page"),
 }
 
 # A source may also say what kind of number it is, where nothing has to be shown.
@@ -136,30 +146,68 @@ def shown(source: str) -> str:
     return f"`{name}`" + (f", {test.removeprefix('test_').replace('_', ' ')}" if test else "")
 
 
+def kind_of(source: str) -> str:
+    """Return the kind of a source, a key of `KINDS` or `SOURCES`."""
+    if source in KINDS:
+        return source
+    for kind, (beginning, _) in SOURCES.items():
+        if re.match(beginning, source):
+            return kind
+    return "a test"
+
+
+def groups() -> dict[str, list[str]]:
+    """Return the pages of each group of the site's menu, the front page and README first."""
+    text = (ROOT / "docs" / "index.md").read_text()
+    menu = re.findall(r"^:caption: (.+?)\n:hidden:\n(.*?)^```$", text, re.S | re.M)
+    first = {"Front page": ["README.md", "docs/index.md"]}
+    return first | {name: [f"docs/{page}.md" for page in body.split()] for name, body in menu}
+
+
 def page() -> str:
     """Return the page."""
     rows, _ = matched()
-    lines = [INTRODUCTION.format(count=len(rows)), "| word | meaning |", "| --- | --- |"]
-    lines += [f"| *{kind}* | {meaning} |" for kind, meaning in KINDS.items()]
-    lines.append("| *measured by hand* | read off a clock, on the day that stands there |")
-    before = ""
+    counts = Counter(kind_of(source) for _, sources in rows for source in sources)
+    lines = [INTRODUCTION.format(count=len(rows)), "| shown by | which is | times |"]
+    lines.append("| --- | --- | --- |")
+    meanings = {kind: meaning for kind, (_, meaning) in SOURCES.items()}
+    for kind, meaning in {"a test": "run at every change", **meanings, **KINDS}.items():
+        lines.append(f"| {kind} | {meaning} | {counts[kind]} |")
+    pages = [name for names in groups().values() for name in names]
+    outside = {claim.page for claim, _ in rows} - {*pages}
+    assert not outside, f"in no menu of docs/index.md: {outside}"
+    for group, names in groups().items():
+        by_page = {name: [row for row in rows if row[0].page == name] for name in names}
+        if any(by_page.values()):
+            lines += ["", f"## {group}"]
+        for name, its_rows in by_page.items():
+            if its_rows:
+                lines += folded(name, its_rows)
+    return "\n".join(lines) + "\n"
+
+
+def folded(name: str, rows: list[tuple[Claim, list[str]]]) -> list[str]:
+    """Return the lines of one page: its title, and folded below it a table of its sentences."""
+    title = re.search(r"^# (.+)$", (ROOT / name).read_text(), re.M)
+    assert title, f"{name} has no title"
+    words = "README" if name == "README.md" else title[1]
+    words += f": {len(rows)} sentence{'s' * (len(rows) > 1)}"
+    lines = ["", "<details>", f"<summary>{words}</summary>", ""]
+    if name != "README.md":
+        lines += [f"[Read the page]({name.removeprefix('docs/')})", ""]
+    lines += ["| it says | shown by |", "| --- | --- |"]
     for claim, sources in rows:
-        if claim.page != before:
-            before = claim.page
-            link = "index.md" if before == "README.md" else before.removeprefix("docs/")
-            lines += ["", f"## [{before}]({link})", "", "| it says | shown by |", "| --- | --- |"]
         sentence = re.sub(r"\*\*|^\*", "", claim.sentence).replace("|", "·")
         lines.append(f"| {sentence} | {'; '.join(map(shown, sources))} |")
-    return "\n".join(lines) + "\n"
+    return [*lines, "", "</details>"]
 
 
 INTRODUCTION = """\
 # Evidence
 
-What shows that what the pages say is so: {count} sentences with a number, or with a word such as
-*never*. Tests run at every change; [benchmarks](benchmarks.md) when somebody runs them, and their
-page has the date and the machine. `docs/evidence.py` writes this page, and a test fails where a
-sentence has no source here, or a source is not there.
+The pages have {count} sentences with a number, or with a word such as *never*. Here stands, page
+by page, what shows that each is so. `docs/evidence.py` writes this page, and a test fails where a
+sentence has no source, or a source is not there.
 """
 
 

@@ -37,7 +37,7 @@ def test_another_result_makes_another_readme(monkeypatch, tmp_path):
     path.write_text(json.dumps(tables))
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     monkeypatch.setattr(page, "RESULTS", tmp_path)
-    assert "7.25 times as quick as a notebook's loop" in page.readme_text()
+    assert "7.25 times as fast as a notebook's loop" in page.readme_text()
     assert page.readme_text() != page.README.read_text()
 
 

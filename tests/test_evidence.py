@@ -22,6 +22,17 @@ def test_the_page_of_evidence_is_the_one_that_is_written_now():
     assert evidence.PAGE.read_text() == evidence.page(), "python docs/evidence.py writes it"
 
 
+def test_the_page_has_every_claim_and_a_page_outside_the_menu_is_not_left_out(monkeypatch):
+    shown = re.findall(r"^\| (?!it says|shown by|---).+? \|", evidence.page(), re.M)
+    assert len(shown) - len(evidence.KINDS) - len(evidence.SOURCES) - 1 == len(evidence.claims())
+    groups = {
+        name: pages for name, pages in evidence.groups().items() if "docs/edit.md" not in pages
+    }
+    monkeypatch.setattr(evidence, "groups", lambda: groups)
+    with pytest.raises(AssertionError, match=r"in no menu of docs/index\.md.*docs/edit\.md"):
+        evidence.page()
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
