@@ -118,6 +118,7 @@ def _mapping(outcome: "Outcome") -> dict[str, object]:
         "passed": outcome.passed,
         "solved": outcome.solved,
         "broken": outcome.broken,
+        "passed_over": outcome.passed_over,
         "checks": checks,
         "failures": failures,
         "mistakes": {mistake.name: mistake.says for mistake in filter(None, [outcome.mistake])},

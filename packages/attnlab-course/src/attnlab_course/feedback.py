@@ -43,6 +43,7 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
             failure = not_none(result.failure)
             lines += _indented([failure.words] if failure.kind == "form" else [])
     lines += [f"  → {words}" for words in mistake_sentences(outcome)]
+    lines += [f"  {outcome.passed_over}"] if outcome.passed_over else []
     return lines + waiting
 
 

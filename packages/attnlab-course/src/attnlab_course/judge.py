@@ -88,6 +88,7 @@ class Outcome:
         checks: a result for each check that was run.
         mistake: the named mistake that gives the same answers; None where none does.
         broken: why no case could be put to the program; None where all could.
+        passed_over: which statement at the program's top failed and why; empty without one.
         unexplained: the checks that fail in another way than the mistake makes them fail.
         waiting: how many further checks were not run, since they are held back for the grading.
         is_blank: whether the parts to be written are not written yet.
@@ -97,6 +98,7 @@ class Outcome:
     checks: tuple[CheckResult, ...] = ()
     mistake: Mistake | None = None
     broken: str | None = None
+    passed_over: str = ""
     unexplained: tuple[str, ...] = ()
     waiting: int = 0
     is_blank: bool = False
@@ -142,6 +144,7 @@ def judge(questions: Questions, reply: Reply) -> Outcome:
         exercise.name,
         tuple(results),
         exercise.mistake(mistake) if mistake is not None else None,
+        passed_over=reply.passed_over,
         unexplained=tuple(unexplained),
         waiting=waiting,
         is_blank=is_blank,

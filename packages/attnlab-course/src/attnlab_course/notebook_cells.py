@@ -1,24 +1,19 @@
 """The cells of a notebook as one program that a stray cell does not end.
 
 Lines for the notebook alone (magic, shell, help) are left out, and so are cells that are no Python.
-A statement that may fail, such as a demonstration, is wrapped in a `try`; definitions are
-not, so that the student reads of an error in one.
+A statement that fails when the program is run, such as a demonstration, is passed over there
+(`sandbox/runner.py`).
 """
 
 import ast
 import re
-import sys
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 _MAGIC = re.compile(r"\s*([%!?]|[\w., ()\[\]]+=\s*[%!]|[\w.\[\]*]+\?\??\s*(#.*)?$)")
 _PYTHON_CELLS = ("%%time", "%%capture")
 """Magic whose cell runs as any other."""
-_PRESENT = {*sys.stdlib_module_names, "numpy", "torch"}
-"""Modules whose import does not fail."""
-_AROUND = "try:\n    pass\nexcept (Exception, SystemExit):\n    pass\n"
 _MOST_STATEMENTS = 2000  # of a cell
 _MOST_MAGIC = 100  # lines of a cell
 
@@ -51,6 +46,17 @@ def join_cells(cells: Sequence[str]) -> JoinedCells:
     return JoinedCells("\n\n".join([*dict.fromkeys(futures), *parts]) + "\n", tuple(left_out))
 
 
+def without_magic(source: str) -> str:
+    """Return a program without the lines for a notebook that Colab and Jupyter leave in a .py.
+
+    One that is no Python for another reason stays as it is.
+    """
+    try:
+        return _without_magic(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return source
+
+
 def _part(cell: str, futures: list[str]) -> str:
     """Return a cell's part of the program; its imports from `__future__` go to `futures`.
 
@@ -59,21 +65,12 @@ def _part(cell: str, futures: list[str]) -> str:
             long.
     """
     text = _without_magic(cell)
-    tree = _parsed(text)
-    if len(tree.body) > _MOST_STATEMENTS:
+    body = _parsed(text).body
+    if len(body) > _MOST_STATEMENTS:
         raise ValueError("too many statements")
-    lines = text.split("\n")
-    users = Counter(line for node in tree.body for line in {*_extent(node)})
-    imports: list[str] = []
-    kept: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-            imports.append(ast.unparse(node))
-        elif not _is_check(node) and not isinstance(node, ast.Global):
-            kept.append(_statement(node, lines, users))
-    part = "\n".join(kept)
-    if len(kept) == len(tree.body) and all(map(_is_safe, tree.body)):
-        part = text
+    imports = [ast.unparse(node) for node in body if _is_future(node)]
+    kept = [node for node in body if not (_is_future(node) or _is_left_out(node))]
+    part = text if len(kept) == len(body) else "\n".join(map(ast.unparse, kept))
     _compile("\n".join([*imports, part]))  # a stray `return` parses, too
     futures += imports
     return part
@@ -91,65 +88,14 @@ def _parsed(text: str) -> ast.Module:
         return ast.parse(text)
 
 
-def _statement(node: ast.stmt, lines: Sequence[str], users: Counter[int]) -> str:
-    """Return a statement as it is written, or in a `try` if it may fail."""
-    if not _is_safe(node):
-        (around,) = _parsed(_AROUND).body
-        assert isinstance(around, ast.Try)
-        around.body = [node]
-        return ast.unparse(around)
-    first, last = _extent(node)
-    if users[first] > 1 or users[last] > 1:
-        return ast.unparse(node)
-    return "\n".join(lines[first - 1 : last])
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
-def _extent(node: ast.stmt) -> tuple[int, int]:
-    """Return the first and last line of a statement, with its decorators."""
-    decorators = [decorator.lineno for decorator in getattr(node, "decorator_list", ())]
-    return min([node.lineno, *decorators]), node.end_lineno or node.lineno
-
-
-def _is_safe(node: ast.stmt) -> bool:
-    """Whether a statement defines, imports what is there, or names a value that is written out."""
-    match node:
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Pass():
-            return True
-        case ast.Import(names):
-            return all(_is_present(alias.name) for alias in names)
-        case ast.ImportFrom(module):
-            return _is_present(module or "")
-        case ast.Expr(value):
-            return isinstance(value, ast.Constant)
-        case ast.Assign(targets, value):
-            if not isinstance(value, ast.Lambda) and not _is_literal(value):
-                return False
-            return all(_fits(target, value) for target in targets)
-    return False
-
-
-def _is_present(module: str) -> bool:
-    return module.split(".")[0] in _PRESENT
-
-
-def _fits(target: ast.expr, value: ast.expr) -> bool:
-    """Whether a target is a name, or so many names as there are values."""
-    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.Tuple):
-        return isinstance(target, ast.Name)
-    are_names = all(isinstance(element, ast.Name) for element in target.elts)
-    return are_names and len(target.elts) == len(value.elts)
-
-
-def _is_literal(value: ast.expr) -> bool:
-    try:
-        ast.literal_eval(value)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return True
-
-
-def _is_check(node: ast.stmt) -> bool:
-    """Whether a statement is of the cell that checks the answer."""
+def _is_left_out(node: ast.stmt) -> bool:
+    """Whether a statement checks the answer, or declares a name that the cells before may hold."""
+    if isinstance(node, ast.Global):
+        return True
     if isinstance(node, ast.Import):
         return all(alias.name.startswith("attnlab.course") for alias in node.names)
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):

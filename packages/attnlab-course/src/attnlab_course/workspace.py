@@ -24,7 +24,7 @@ from attnlab_course.cells import (
 )
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.judge import Outcome
-from attnlab_course.notebook_cells import join_cells
+from attnlab_course.notebook_cells import join_cells, without_magic
 from attnlab_course.sandbox.runner import load_names
 
 Event = Mapping[str, Any]
@@ -214,7 +214,7 @@ def read_source(path: Path) -> str:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise WrongUsage(f"could not read {path}: {error}.") from None
-    return program_of_notebook(text) if path.suffix == ".ipynb" else text
+    return program_of_notebook(text) if path.suffix == ".ipynb" else without_magic(text)
 
 
 def is_untouched(exercise: CourseExercise, source: str) -> bool:

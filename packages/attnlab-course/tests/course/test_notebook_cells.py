@@ -3,7 +3,7 @@
 import pytest
 
 from attnlab_course.notebook_cells import join_cells
-from attnlab_course.sandbox.runner import load_names
+from attnlab_course.sandbox.runner import load_answer
 
 GOOD = "def double(number):\n    return 2 * number\n"
 STRAY = {
@@ -34,26 +34,27 @@ STRAY = {
 @pytest.mark.parametrize("stray", STRAY)
 def test_a_stray_cell_does_not_end_a_notebook(stray):
     for cells in ([STRAY[stray], GOOD, "z = 7"], [GOOD, STRAY[stray], "z = 7"]):
-        names = load_names(join_cells(cells).program)
+        names, _ = load_answer(join_cells(cells).program)
         assert names["double"](4) == 8
         assert names["z"] == 7
 
 
 def test_what_looks_like_magic_inside_a_text_or_brackets_stays():
     cell = 'a = 17\nb = (a\n% 5)\nc = a \\\n% 4\ntext = """\n%d\n!x\n"""\n'
-    names = load_names(join_cells([cell + "!ls\n%time\nd = 1\n"]).program)
+    names, _ = load_answer(join_cells([cell + "!ls\n%time\nd = 1\n"]).program)
     assert (names["b"], names["c"], names["text"], names["d"]) == (2, 1, "\n%d\n!x\n", 1)
 
 
 def test_the_rest_of_a_cell_with_magic_and_of_one_that_raises_is_kept():
     cell = "%matplotlib inline\n1 / 0\n" + GOOD + "x = double(4)\n"
-    names = load_names(join_cells([cell]).program)
+    names = load_answer(join_cells([cell]).program)[0]
     assert names["x"] == 8
 
 
-def test_an_error_in_a_definition_is_raised_and_cells_that_are_no_python_are_counted():
-    with pytest.raises(NameError):
-        load_names(join_cells(["class Mine(Base):\n    pass\n"]).program)
+def test_an_error_in_a_definition_is_named_and_cells_that_are_no_python_are_counted():
+    names, error = load_answer(join_cells([GOOD, "class Mine(Base):\n    pass\n"]).program)
+    assert "Mine" not in names
+    assert (error["error"], error["line"]) == ("NameError", 5)
     assert join_cells(["x = 1", "a b", GOOD, "%%bash\nls", "def f("]).left_out == (2, 5)
 
 

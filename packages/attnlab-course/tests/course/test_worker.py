@@ -70,6 +70,59 @@ def test_a_file_that_cannot_be_run_is_broken_and_says_the_line(worker):
     assert problem == "it cannot be run: ZeroDivisionError: division by zero (line 2)"
 
 
+@pytest.mark.parametrize(
+    ("failing", "words"),
+    [
+        ("import no_such_package", "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("exit()", "SystemExit: None"),
+        ("get_ipython().system('ls')", "NameError: name 'get_ipython' is not defined"),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("@no_such_decorator\ndef helper(): pass", "NameError: name 'no_such_decorator' is n"),
+    ],
+)
+def test_a_statement_at_the_top_that_fails_is_passed_over_and_named(worker, failing, words):
+    """A program ran where a package, a file or a notebook was; an answer does not need them."""
+    source = f"{failing}\nimport json\n\ndef answer():\n    return json.loads('1')\n\nx = 1 / 0\n"
+    reply = ask(worker, f'"""Mine."""\nfrom __future__ import annotations\n{source}')
+    assert reply.answers == [CaseAnswer(1)]
+    assert reply.passed_over.startswith(f"line 3 fails and was passed over: {words}")
+
+
+def test_the_other_names_of_an_import_that_fails_are_bound(worker):
+    """Also those on its line and behind it."""
+    source = "import math, no_such, json; import re\nfrom json import no_such, dumps\n"
+    source += "def answer(): return [math.sqrt(4), json.loads('1'), re.escape('b'), dumps(3)]"
+    (answer,) = ask(worker, source).answers
+    assert answer.value["items"] == [2.0, 1, "b", "3"]
+
+
+def test_annotations_of_a_package_that_is_not_there_are_no_matter(worker):
+    source = "from jaxtyping_of_mine import Float\n"
+    assert ask(worker, source + "def answer() -> Float['n']: return 1\n").answers == [CaseAnswer(1)]
+
+
+def test_a_compiled_answer_is_run_as_it_is_written(worker):
+    source = "import torch\n@torch.compile\ndef answer(): return torch.ones(1).item()\n"
+    limits = Limits(seconds=60)  # to import the compiler
+    assert ask(worker, source, limits=limits).answers == [CaseAnswer(1.0)]
+
+
+def test_a_number_of_numpy_is_a_number(worker):
+    source = "import numpy as np\ndef answer(): return np.float32(0.5), np.bool_(1), np.int64(3)"
+    (answer,) = ask(worker, source).answers
+    assert answer.value["items"] == [0.5, True, 3]
+
+
+def test_an_error_at_the_top_tells_nothing_of_the_questions(worker):
+    source = (
+        "import sys\nframe = sys._getframe()\nwhile 'request' not in frame.f_locals:\n"
+        "    frame = frame.f_back\ndef answer(): return 1\n"
+        "raise ValueError(len(frame.f_locals['request']['cases']))\n"
+    )
+    assert ask(worker, source).passed_over.endswith("ValueError: 1")
+    assert ask(worker, source, is_graded=True).passed_over.endswith("ValueError: 0")
+
+
 def test_one_case_without_an_end_costs_that_case(worker):
     source = "def answer(number):\n    while number == 2:\n        pass\n    return number\n"
     first, second, third = ask(worker, source, [case(1), case(2), case(3)]).answers

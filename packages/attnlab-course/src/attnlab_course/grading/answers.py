@@ -29,7 +29,7 @@ from attnlab_course.grading.homework_log import answers_of_log, is_homework_log
 from attnlab_course.grading.nbgrader import code_cells, marked_in, named_in
 from attnlab_course.grading.record import answers_of_record
 from attnlab_course.grading.submission import Answer, Submission
-from attnlab_course.notebook_cells import join_cells
+from attnlab_course.notebook_cells import join_cells, without_magic
 from attnlab_course.sandbox.runner import Json, encode
 from attnlab_course.submit import text_answer
 from attnlab_course.workspace import FORM, LOG, is_untouched, read_events
@@ -187,6 +187,8 @@ class AnswerReader:
             return answer if is_written else None
         if ending == ".ipynb":
             source = self._program_of_notebook(file, source)
+        if ending == ".py":
+            source = without_magic(source)
         if ending != ".txt":
             if is_untouched(self.exercises[exercise], source):
                 self.submission.blank.add(exercise)
@@ -257,12 +259,12 @@ def answered_by(
 
 
 def _defined(tree: ast.Module) -> set[str]:
-    """Return the names that a program defines at its top."""
+    """Return the names that a program defines at its top, also within a `try`."""
     names: set[str] = set()
     body = list(tree.body)
     for node in body:
         if isinstance(node, ast.Try):
-            body += node.body  # as a notebook's statements stand
+            body += node.body
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Assign):

@@ -68,6 +68,7 @@ class GradedAnswer:
         mistake: the name of the mistake that gives the same answers; None without one.
         unexplained: the checks that fail in another way than that mistake makes them fail.
         broken: why no question could be put to the answer; None where all could.
+        passed_over: which statement at its top failed and why; empty without one.
         is_blank: whether nothing is written in it.
         banned: the banned names that it uses.
         unjudged: an error of the course's own while it judged the answer; None without one.
@@ -82,6 +83,7 @@ class GradedAnswer:
     mistake: str | None = None
     unexplained: tuple[str, ...] = ()
     broken: str | None = None
+    passed_over: str = ""
     is_blank: bool = False
     banned: tuple[str, ...] = ()
     unjudged: str | None = None
@@ -312,6 +314,7 @@ def _judge(job: _Job, reply: Reply) -> GradedAnswer:
         outcome.mistake.name if outcome.mistake is not None else None,
         outcome.unexplained,
         outcome.broken and inert(outcome.broken, _MOST_WORDS),
+        inert(outcome.passed_over, _MOST_WORDS),
         outcome.is_blank,
         tuple(banned_names(job.answer.source, exercise.parts.banned, job.questions.calls)),
         unjudged,

@@ -82,7 +82,8 @@ def grade_words(grade: Grade) -> str:
         return graded.broken
     if graded.is_blank:
         return _BLANK
-    return passed_words(graded.checks.values())
+    words = passed_words(graded.checks.values())
+    return f"{words}; {graded.passed_over}" if graded.passed_over else words
 
 
 def _why_not_all(grade: Grade) -> str:

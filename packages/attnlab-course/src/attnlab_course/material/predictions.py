@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.random import Generator
+from torch import Tensor
 
 from attnlab.errors import is_number
 from attnlab_course.exercise import Case, Check, Exercise, Failure, Mistake
@@ -50,6 +52,8 @@ class Question:
 
     def _judge(self, mistakes: Mapping[Any, str], answer: Any) -> Failure | None:
         expected = " or ".join(map(repr, sorted(self.options))) or "a number"
+        if isinstance(answer, Tensor | np.ndarray) and answer.ndim == 0:
+            answer = answer.item()  # of a calculation with PyTorch or NumPy
         if answer is None:
             return Failure(f"{self.variable} is not filled in: {expected}", kind="form")
         if self.options:

@@ -33,16 +33,22 @@ _FIRST_USER = 64000  # one of the thousand from here on; they own no file
 _USERS = 1000
 _PROCESSES = 32
 _NEEDED = (0, 8)  # of bubblewrap: --size and --disable-userns
+SETTINGS = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MPLBACKEND": "Agg",
+    "PYTHONHASHSEED": "0",
+    "TORCHDYNAMO_DISABLE": "1",  # `@torch.compile` changes nothing, where it would take a minute
+}
+"""Variables of the environment of every process that runs students' code."""
+
 _ENVIRONMENT = {
+    **SETTINGS,
     "PATH": "/usr/bin",
     "HOME": "/box",
     "TMPDIR": "/box",
     "USER": "student",
     "LANG": "C.UTF-8",
-    "PYTHONHASHSEED": "0",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MPLBACKEND": "Agg",
     "MPLCONFIGDIR": "/box/matplotlib",
     "ATTNLAB_ALONE": "yes",
 }

@@ -111,10 +111,12 @@ class Reply:
     Args:
         answers: one for each case; none where there is a problem.
         problem: why no case could be put to the program; empty where all could.
+        passed_over: which statement at the program's top failed and why; empty without one.
     """
 
     answers: Sequence[CaseAnswer] = ()
     problem: str = ""
+    passed_over: str = ""
 
 
 AskProgram = Callable[[str, str, Sequence[EncodedCase]], Reply]
@@ -141,6 +143,19 @@ def ask_here(source: str, path: str, cases: Sequence[EncodedCase]) -> Reply:
 def cannot_run(error: Json) -> Reply:
     """Return the reply of a program that raises an error when it is run."""
     return Reply(problem=f"it cannot be run: {clean_error(error).words}")
+
+
+def passed_over(answers: Sequence[CaseAnswer], error: Json) -> Reply:
+    """Return the reply of a program of which a statement at its top failed.
+
+    Where it then lacks all that is asked for, it cannot be run.
+    """
+    if all(answer.error == "Missing" for answer in answers):
+        return cannot_run(error)
+    cleaned = clean_error(error)
+    place = "a statement" if cleaned.line is None else f"line {cleaned.line}"
+    words = replace(cleaned, line=None).words
+    return Reply(answers, passed_over=f"{place} fails and was passed over: {words}")
 
 
 def is_countable(data: bytes) -> bool:

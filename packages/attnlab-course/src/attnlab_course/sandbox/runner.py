@@ -7,8 +7,12 @@ student's file in the sandbox. Started as a program, it answers requests from st
 that ends, each in a child process of its own.
 """
 
+import __future__
+
+import ast
 import base64
 import contextlib
+import copy
 import difflib
 import importlib.abc
 import importlib.util
@@ -41,7 +45,7 @@ Json = Any
 REPLY_HEAD = struct.Struct(">Q??")
 """What a reply begins with: its size, whether it took too long, whether it is the last."""
 
-WARM = ("optim", "matplotlib")
+WARM = ("optim", "torch.compile", "matplotlib")
 """Words of a file that say what it will import; that takes long and is done once for all."""
 
 MOST_NUMBERS = 1_000_000
@@ -58,6 +62,7 @@ _END_WITH_PARENT = 1  # of prctl
 _IS_READABLE = 4  # by processes of the same user: memory and streams
 _PAUSE = 0.05  # seconds between two looks at whether a child has ended
 _LENGTH = struct.Struct(">Q")
+_ANNOTATIONS = __future__.annotations.compiler_flag
 _PLAIN = (type(None), bool, str, int, float)
 
 
@@ -92,21 +97,84 @@ class _Text(importlib.abc.ExecutionLoader):
     def get_filename(self, fullname: str) -> str:
         return self.path
 
-    def exec_module(self, module: types.ModuleType) -> None:
-        module.__dict__["__file__"] = self.path
-        super().exec_module(module)
-
 
 def load_names(source: str, path: str = "answer.py") -> Names:
     """Run the source of a module and return its names; whatever it raises is raised."""
+    module = _new_module(source, path)
+    exec(compile(source, path, "exec", dont_inherit=True), vars(module))
+    return vars(module)
+
+
+def load_answer(source: str, path: str = "answer.py") -> tuple[Names, Json]:
+    """Run a student's program and return its names, and the first error at its top; None without.
+
+    A statement that fails is passed over, and the next one is run: a demonstration needs a file,
+    an import a package, that only the student's machine has. Annotations are not evaluated then.
+
+    Raises:
+        SyntaxError: the program is no Python.
+    """
+    module = _new_module(source, path)
+    rest = ast.parse(source, path).body
+    futures = [node for node in rest if _is_future(node)]
+    code, error = compile(source, path, "exec", dont_inherit=True), None
+    while True:
+        try:
+            exec(code, vars(module))
+        except BaseException as raised:
+            error = error or describe_error(raised)
+            rest = _rest_after(_place(raised, code), rest)
+        else:
+            return vars(module), error
+        tree = ast.Module([*futures, *rest], [])
+        code = compile(tree, path, "exec", _ANNOTATIONS, dont_inherit=True)
+
+
+def _new_module(source: str, path: str) -> types.ModuleType:
     name = "attnlab_course_" + path.rpartition("/")[2].partition(".")[0]
     spec = importlib.util.spec_from_loader(name, _Text(source, path), origin=path)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    module.__dict__["__file__"] = path
     sys.modules[name] = module  # which dataclasses and pickles look up
-    spec.loader.exec_module(module)
-    return vars(module)
+    return module
+
+
+def _place(error: BaseException, code: types.CodeType) -> tuple[int, int]:
+    """Return the line and column of a module's code at which an error left it."""
+    step = error.__traceback__
+    while step is not None and step.tb_frame.f_code is not code:
+        step = step.tb_next
+    if step is None:  # it was raised before the first statement
+        raise error
+    line, _, column, _ = [*code.co_positions()][step.tb_lasti // 2]
+    return line or 0, column or 0
+
+
+def _rest_after(place: tuple[int, int], nodes: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements after the one at a place; of an import, also its other names."""
+    number = max(sum(_start(node) <= place for node in nodes), 1)
+    failed, rest = nodes[number - 1], [*nodes[number:]]
+    if isinstance(failed, ast.Import | ast.ImportFrom) and len(failed.names) > 1:
+        rest = [*map(_import_of, itertools.repeat(failed), failed.names), *rest]
+    return [node for node in rest if not _is_future(node)]
+
+
+def _import_of(node: ast.Import | ast.ImportFrom, name: ast.alias) -> ast.stmt:
+    """Return the import of one of a statement's names."""
+    part = ast.copy_location(copy.copy(node), name)
+    part.names = [name]
+    return part
+
+
+def _start(node: ast.stmt) -> tuple[int, int]:
+    """Return the line and column at which a statement begins, with its decorators."""
+    parts = [node, *getattr(node, "decorator_list", ())]
+    return min((part.lineno, part.col_offset) for part in parts)
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
 
 
 def encode(value: Any, depth: int = 0) -> Json:
@@ -126,6 +194,8 @@ def encode(value: Any, depth: int = 0) -> Json:
         return value
     if isinstance(value, Tensor):
         return _tensor(value)
+    if isinstance(value, np.generic) and type(value.item()) in _PLAIN:
+        return encode(value.item())
     if isinstance(value, np.ndarray | np.generic):
         return _array(np.array(value, subok=False), "numpy")
     if isinstance(value, Mapping):
@@ -421,8 +491,8 @@ def serve(requests: int, replies: int) -> None:
 def _warm(names: Iterable[str]) -> None:
     """Import what a file will import, so that every later child has it already."""
     with contextlib.suppress(ImportError):
-        if "optim" in names:
-            import torch._dynamo  # noqa: F401 - which an optimizer begins with
+        if "optim" in names or "torch.compile" in names:
+            import torch._dynamo  # noqa: F401 - which both begin with
         if "matplotlib" in names:
             import matplotlib.pyplot  # noqa: F401
 
@@ -462,11 +532,11 @@ def _replies(request: Json) -> Iterator[Json]:
     if os.environ.get("ATTNLAB_ALONE") == "yes":
         _stub_course()
     try:
-        names = load_names(request["source"], request["path"])
-    except BaseException as error:
-        yield {"broken": describe_error(error)}
+        names, error = load_answer(request["source"], request["path"])
+    except BaseException as raised:
+        yield {"loaded": False, "error": describe_error(raised)}
         return
-    yield {"loaded": True}
+    yield {"loaded": True, "error": error}
     for case in request["cases"]:
         random.seed(case["seed"])
         np.random.seed(case["seed"])  # noqa: NPY002 - the one that students use

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from attnlab.errors import CouldNotRun, not_none
-from attnlab_course.sandbox.jail import PYTHON_OPTIONS, RUNNER, Jail
+from attnlab_course.sandbox.jail import PYTHON_OPTIONS, RUNNER, SETTINGS, Jail
 from attnlab_course.sandbox.processes import memory_of
 from attnlab_course.sandbox.replies import (
     MEMORY_BYTES,
@@ -27,6 +27,7 @@ from attnlab_course.sandbox.replies import (
     cannot_run,
     clean_answer,
     is_countable,
+    passed_over,
     split_reply,
 )
 from attnlab_course.sandbox.runner import (
@@ -81,15 +82,23 @@ class _Exchange:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the program was run."""
-        return bool(self.messages) and self.messages[0] is not None
+        """Whether the program was run to its end."""
+        return self._first.get("loaded") is True
 
     @property
-    def broken(self) -> Json:
-        """The error of the program when it was run; None without one."""
-        if self.messages and isinstance(self.messages[0], dict):
-            return self.messages[0].get("broken")
-        return None
+    def is_broken(self) -> bool:
+        """Whether the program could not be run."""
+        return self._first.get("loaded") is False
+
+    @property
+    def error(self) -> Json:
+        """The first error at the program's top; None without one."""
+        return self._first.get("error")
+
+    @property
+    def _first(self) -> Mapping[str, Json]:
+        first = self.messages[0] if self.messages else None
+        return first if isinstance(first, dict) else {}
 
     @property
     def answers(self) -> Sequence[Json]:
@@ -155,14 +164,17 @@ class Worker:
         while len(failures) < _MOST_FAILURES:
             remaining = cases[len(answers) :]
             exchange = self._exchange({**program, "cases": remaining}, limits)
-            if exchange.broken is not None:
-                return self._broken(exchange.broken, program, limits, is_graded=is_graded)
+            error = self._error(exchange, program, limits, is_graded=is_graded)
+            if exchange.is_broken and error is None:
+                return Reply(problem=SENTENCES["ProcessEnded"])
+            if exchange.is_broken:
+                return cannot_run(error)
             for answer, case in zip(exchange.answers, remaining, strict=False):
                 answers.append(clean_answer(answer, case["call"], is_graded=is_graded))
                 is_answered = True
             missing = len(cases) - len(answers)
             if exchange.is_loaded and not missing:
-                return Reply(answers)
+                return Reply(answers) if error is None else passed_over(answers, error)
             failures.append(exchange.failure or "ProcessEnded")
             if not exchange.is_loaded or missing == 1:
                 break
@@ -172,15 +184,13 @@ class Worker:
         failed = CaseAnswer(error=failures[-1])
         return Reply([*answers, *[failed] * (len(cases) - len(answers))])
 
-    def _broken(
-        self, error: Json, program: Mapping[str, str], limits: Limits, *, is_graded: bool
-    ) -> Reply:
-        """Say why a program cannot be run; when graded, run it again without the secret cases."""
-        if is_graded:
-            error = self._exchange({**program, "cases": ()}, limits).broken
-            if error is None:
-                return Reply(problem=SENTENCES["ProcessEnded"])
-        return cannot_run(error)
+    def _error(
+        self, exchange: _Exchange, program: Mapping[str, str], limits: Limits, *, is_graded: bool
+    ) -> Json:
+        """Return the error at a program's top; when graded, of a run without the secret cases."""
+        if exchange.error is None or not is_graded:
+            return exchange.error
+        return self._exchange({**program, "cases": ()}, limits).error
 
     def _exchange(self, request: Mapping[str, Any], limits: Limits) -> _Exchange:
         """Send a request and read what comes back; end the process after a failure."""
@@ -299,8 +309,7 @@ def _start_plain() -> subprocess.Popen[bytes]:
     if not hasattr(os, "fork"):
         raise CouldNotRun("checks in a process of their own need Linux or macOS.")
     variables = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-    variables |= {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(extra_folders())}
+    variables |= {**SETTINGS, "PYTHONPATH": os.pathsep.join(extra_folders())}
     return subprocess.Popen(
         [sys.executable, *PYTHON_OPTIONS, str(RUNNER)],
         stdin=subprocess.PIPE,
