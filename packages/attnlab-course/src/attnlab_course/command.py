@@ -186,9 +186,7 @@ def submit(student: str, /, *, where: Where = HERE, out: Path | None = None) -> 
     out
         The file to write; by default STUDENT.zip in this folder.
     """
-    from attnlab_course.grading.bans import ban_words
-    from attnlab_course.submit import file_label, hand_in
-    from attnlab_course.workspace import NEW
+    from attnlab_course.submit import file_label, hand_in, handed_notes
 
     workspace = where.workspace()
     path = out or Path(f"{file_label(student) or 'answers'}.zip")
@@ -196,20 +194,8 @@ def submit(student: str, /, *, where: Where = HERE, out: Path | None = None) -> 
     with open_worker() as ask:
         handed = hand_in(workspace, known, student, path, ask)
     say(f"{path}: {', '.join(handed.exercises)}")
-    states = workspace.states()
-    of_answers = {name: states.get(name, NEW) for name in handed.exercises}
-    unchecked = [name for name, state in of_answers.items() if not state.tries]
-    failed = [name for name, state in of_answers.items() if state.tries and not state.passed]
-    if failed:
-        say(f"handed in, though the last check did not pass: {', '.join(failed)}")
-    if unchecked:
-        say(f"handed in, though never checked: {', '.join(unchecked)}")
-    for name in handed.exercises:
-        words = ban_words(known[name], workspace.answer(known[name]).source)
-        if words:
-            say(f"{name} {words}")
-    for name, reason in handed.left_out.items():
-        say(f"left out: {name}, {reason}")
+    for line in handed_notes(handed, workspace, known):
+        say(line)
     return 0
 
 

@@ -38,7 +38,7 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
     for result in outcome.checks:
         lines.append(f"  {_mark(result)} {result.check.name:{width}}  {check_words(result)}")
         if any(result is failed for failed in shown):
-            lines += _indented(_failure_lines(exercise, result))
+            lines += _indented(failure_lines(exercise, result))
         elif exercise.parts.kind == "predict" and result.is_wrong:
             failure = not_none(result.failure)
             lines += _indented([failure.words] if failure.kind == "form" else [])
@@ -141,7 +141,7 @@ def _plain_lines(source: str) -> list[str]:
     return [line.strip() for line in ast.unparse(tree).splitlines()]
 
 
-def call_lines(exercise: CourseExercise, case: Case) -> list[str]:
+def _call_lines(exercise: CourseExercise, case: Case) -> list[str]:
     """Show a call with its arguments by name, one a line."""
     names = _parameters(exercise, case)
     names += [f"argument {number + 1}" for number in range(len(names), len(case.args))]
@@ -149,7 +149,8 @@ def call_lines(exercise: CourseExercise, case: Case) -> list[str]:
     return [f"{name} = {_shown(value)}" for name, value in arguments]
 
 
-def _failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
+def failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
+    """Show the case that failed: the call, its arguments, what is wrong, what was printed."""
     case = not_none(result.case)
     what = case.call
     if case.build is not None:
@@ -159,7 +160,7 @@ def _failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
             *(f"{key}={_shown(value)}" for key, value in settings.items()),
         ]
         what += f"({', '.join(arguments)})"
-    lines = [f"{what} {case.words}".rstrip(), *_indented(call_lines(exercise, case))]
+    lines = [f"{what} {case.words}".rstrip(), *_indented(_call_lines(exercise, case))]
     for name, args, _ in case.methods:
         lines.append(f"{_INDENT}.{name}({', '.join(map(_shown, args))})")
     lines += not_none(result.failure).words.splitlines()

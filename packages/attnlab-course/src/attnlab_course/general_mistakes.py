@@ -94,7 +94,15 @@ def _call_changes(node: ast.Call) -> Iterator[_Change]:
     inner = node.args[0] if node.args else None
     if isinstance(node.func, ast.Attribute) and root not in _MODULES:
         inner = node.func.value
-    if inner is not None and not isinstance(inner, ast.Starred):
+    if name == "transpose" and inner is not None:
+        step = _code(ast.unparse(node))
+        says = (
+            f"`{step}` swaps two axes and leaves the others. Here none are swapped, or all are "
+            "turned round, the batch too, as by `.T`."
+        )
+        yield f"without {step}", says, inner
+        yield f"without {step}", says, ast.Attribute(inner, "T")
+    elif inner is not None and not isinstance(inner, ast.Starred):
         yield f"without {name}", f"A step is missing: `{name}`.", inner
 
 

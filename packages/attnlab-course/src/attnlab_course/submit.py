@@ -17,9 +17,10 @@ from attnlab_course.cases import draw_questions, encode_case
 from attnlab_course.catalog import holds_back
 from attnlab_course.cells import parse_program
 from attnlab_course.exercise import Case, CourseExercise
+from attnlab_course.grading.bans import ban_words
 from attnlab_course.judge import Outcome, judge
 from attnlab_course.sandbox.replies import AskProgram
-from attnlab_course.workspace import FORM, LOG, Workspace, is_untouched, time_now
+from attnlab_course.workspace import FORM, LOG, NEW, Workspace, is_untouched, time_now
 
 _ENDINGS = {"weights": "json", "text": "txt"}
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # so that equal answers are equal bytes
@@ -146,6 +147,29 @@ def hand_in(
     files["manifest.json"] = json.dumps(manifest, indent=2, ensure_ascii=False).encode()
     write_bytes(path, _zip(files))
     return HandedIn(path, tuple(entries), left_out)
+
+
+def handed_notes(
+    handed: HandedIn, workspace: Workspace, exercises: Mapping[str, CourseExercise]
+) -> list[str]:
+    """Say what a student should know of the file to hand in: answers that did not pass or were not
+    checked, those that use what is banned, and what was left out.
+    """
+    states = workspace.states()
+    of_answers = {name: states.get(name, NEW) for name in handed.exercises}
+    failed = [name for name, state in of_answers.items() if state.tries and not state.passed]
+    unchecked = [name for name, state in of_answers.items() if not state.tries]
+    notes = []
+    if failed:
+        notes.append(f"handed in, though the last check did not pass: {', '.join(failed)}")
+    if unchecked:
+        notes.append(f"handed in, though never checked: {', '.join(unchecked)}")
+    for name in handed.exercises:
+        words = ban_words(exercises[name], workspace.answer(exercises[name]).source)
+        if words:
+            notes.append(f"{name} {words}")
+    notes += [f"left out: {name}, {reason}" for name, reason in handed.left_out.items()]
+    return notes
 
 
 def _content(exercise: CourseExercise, source: str, ask: AskProgram) -> bytes:

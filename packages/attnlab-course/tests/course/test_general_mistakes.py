@@ -36,6 +36,8 @@ CHANGES = [
     ),
     ("attention", "return weights @ value, weights", "return weights @ value", "only one part"),
     ("attention", "/ math.sqrt", "* math.sqrt", "* for /"),
+    ("attention", "key.transpose(-2, -1)", "key.permute(2, 1, 0)", "without key.transpose(-2, -1)"),
+    ("attention", "key.transpose(-2, -1)", "key", "without key.transpose(-2, -1)"),
     ("layer_norm", " + self.bias", "", "without + self.bias"),
     ("layer_norm", "torch.sqrt(variance + self.eps)", "(variance + self.eps)", "without sqrt"),
     ("multi_head", "self.output(mixed)", "mixed", "without output"),

@@ -228,7 +228,7 @@ def attention(query, key, value, mask=None):
 def test_an_answer_that_ends_in_an_error_everywhere_has_a_named_mistake_and_no_points(monkeypatch):
     questions = questions_of("attention")
     outcome = check_here(questions, NOTHING_COMPUTED)
-    assert outcome.mistake.name == "without transpose"
+    assert outcome.mistake.name == "without key.transpose(-2, -1)"
     assert outcome.points == 0
     monkeypatch.setattr("attnlab_course.judge._is_computed", lambda *_: True)
     assert check_here(questions, NOTHING_COMPUTED).points > 5  # without the rule

@@ -209,7 +209,7 @@ export function openPage({ more = {}, join = (local) => local } = {}) {
 function makeRooms() {
   const groups = Object.entries(GROUPS);
   return groups.map(([group, names]) => make("div", { class: "room-group", role: "group", "aria-label": WORDS.groups[group] },
-    ...(groups.length > 1 ? [make("span", { class: "group-name", "aria-hidden": true }, WORDS.groups[group])] : []),
+    ...(groups.length > 1 ? [make("span", { class: "group-name", "aria-hidden": "true" }, WORDS.groups[group])] : []),
     ...names.map(makeRoomLink)));
 }
 

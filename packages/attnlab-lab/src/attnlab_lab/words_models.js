@@ -19,7 +19,8 @@ export const MODEL_WORDS = {
   there: "Models that are here",
   kinds: { recent: "opened before", run: "a run of yours", folder: "on the disk", hub: "in the hub's cache" },
   none: "None yet. Type the folder of one, or fetch one first, such as: hf download prajjwal1/bert-tiny.",
-  opening: (name) => `Opening ${name} … It takes some seconds; a GGUF file, the first time, a minute.`,
+  opening: (name, said) => `Opening ${name} … ${said ? `${said[0].toUpperCase()}${said.slice(1)}.` : "It takes some seconds; a GGUF file is converted first."}`,
+  clock: (seconds) => `${seconds} s`,
   notOpened: (sentence) => `${sentence} No model is open: type another, or choose one that is here.`,
   opened: (name) => `${name} is open. Click a square of a head to cut that edge; h knocks the head out.`,
   facts: ({ family, layers, notes }, parameters) => [

@@ -26,9 +26,14 @@ for line in sys.stdin:
     if asked["what"] == "slow": time.sleep(asked["seconds"])
     if asked["what"] == "half": os.write(1, b"200 [1, "); os._exit(0)
     if asked["what"] == "hang": time.sleep(600)
-    while asked["what"] == "endless" and not stops: time.sleep(0.01)
+    while asked["what"] == "endless" and len(stops) < 3: time.sleep(0.01)
+    if asked["what"] == "long": print('100 "halfway"', flush=True); time.sleep(asked["seconds"])
     if asked["what"] == "add":
         totals[asked["owner"]] = asked["total"] = totals.get(asked["owner"], 0) + asked["number"]
+    if asked["what"] == "count":
+        before = len(stops)
+        time.sleep(0.3)
+        asked["stops"] = len(stops) - before
     print("200", json.dumps([asked, os.getpid()]), flush=True)
 """
 
@@ -67,18 +72,31 @@ async def put(answers: Any, what: str, **facts: Any) -> tuple[dict[str, Any], in
 
 
 async def check_stop(answers: Any) -> None:
-    """A page that stops ends the answer to its question, or drops a question that waits."""
+    """A page that stops ends the answer to its question, whose process does not heed the first
+    interrupts, or drops a question that waits; the next question is not interrupted."""
     await put(answers, "ready")
     endless = asyncio.create_task(put(answers, "endless", page="one"))
     waiting = asyncio.create_task(put(answers, "a", page="other"))
     await asyncio.sleep(0.1)
-    answers.stop("other")
+    await answers.stop("other")
     await asyncio.sleep(0.1)
     assert not endless.done()
-    answers.stop("one")
+    stopping = asyncio.create_task(answers.stop("one"))
     assert (await endless)[0]["what"] == "endless"
+    assert (await put(answers, "count", page="one"))[0]["stops"] == 0
+    await stopping
     with pytest.raises(module.Superseded):
         await waiting
+
+
+async def check_said(answers: Any) -> None:
+    """What the process says before its answer can be read meanwhile, and is no answer."""
+    long = asyncio.create_task(put(answers, "long", seconds=0.3))
+    while not answers.said:
+        await asyncio.sleep(0.01)
+    assert answers.said == "halfway"
+    assert (await long)[0]["what"] == "long"
+    assert answers.said == ""
 
 
 async def check_latest_wins(answers: Any) -> None:

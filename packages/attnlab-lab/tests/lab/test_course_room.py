@@ -1,6 +1,7 @@
 """The room Course in a browser: read, answer, be told the mistake, mend it; saved in files."""
 
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from attnlab.cli import main
 from attnlab.errors import WrongUsage
-from attnlab_course.catalog import exercise_names, find_exercise
+from attnlab_course.catalog import CHAPTERS, exercise_names, find_exercise
 from attnlab_course.cells import leaked_lines, solution_text
 from attnlab_course.workspace import Workspace
 from attnlab_lab.server import course_answers
@@ -75,7 +76,8 @@ def test_a_wrong_answer_is_told_its_mistake_and_mended_and_both_are_in_the_folde
     told = check(page, solution_text(attention.source))
     assert "8 of 8 checks pass" in told
     assert page.locator(".criteria .mark.refused").count() == 0
-    assert "●" in page.locator("select#exercise option:checked").inner_text()
+    solved = page.locator(".all-exercises [data-state=solved] a").all_text_contents()
+    assert attention.parts.title in solved
     monkeypatch.chdir(home)
     assert main(["course", "check", "attention"]) == 0
     assert "✓ values" in capsys.readouterr().out
@@ -84,10 +86,44 @@ def test_a_wrong_answer_is_told_its_mistake_and_mended_and_both_are_in_the_folde
     assert tries(home) == before + 3
 
 
+def opened_exercise(page: Any, name: str) -> None:
+    """Wait until an exercise is open."""
+    title = find_exercise(name).parts.title
+    page.locator(".all-exercises [aria-current=page]", has_text=title).wait_for(state="attached")
+    settled(page)
+    assert f"exercise={name}" in page.url
+
+
+def test_any_exercise_is_found_by_its_chapter_a_word_or_as_the_next_one(opened: Any) -> None:
+    page = opened()
+    place = page.locator(".exercise-place")
+    assert place.inner_text() == "Attention: exercise 2 of 8"
+    page.get_by_role("link", name="Next", exact=True).click()
+    opened_exercise(page, "attention_heatmap")
+    assert place.inner_text() == "Attention: exercise 3 of 8"
+    assert place.evaluate("node => node === document.activeElement")
+    page.locator(".all-exercises summary").click()
+    shown = page.locator(".chapters li:visible")
+    assert shown.count() == len(exercise_names())
+    find = page.get_by_label("Find an exercise")
+    find.fill("nothing at all")
+    assert shown.count() == 0
+    assert "No exercise has “nothing at all”" in page.locator(".all-exercises").inner_text()
+    find.fill("modern")
+    assert shown.locator("a").all_inner_texts() == [
+        find_exercise(name).parts.title for name in CHAPTERS["Modern parts"]
+    ]
+    find.fill("rotary")
+    find.press("Enter")
+    opened_exercise(page, "rotary_positions")
+    assert shown.count() == 0
+    assert find.input_value() == ""
+
+
 @pytest.mark.slow
 def test_an_exercise_that_is_solved_leads_to_the_next_one(opened: Any, home: Path) -> None:
     page = opened()
-    following = page.locator(".feedback button")
+    following = page.locator(".feedback a.button")
     check(page, WRONG)
     assert following.count() == 0
     check(page, solution_text(find_exercise("attention").source))
@@ -97,10 +133,10 @@ def test_an_exercise_that_is_solved_leads_to_the_next_one(opened: Any, home: Pat
     wanted = next(name for name in in_order if name not in states or not states[name].solved)
     assert following.inner_text() == f"Next: {find_exercise(wanted).parts.title}"
     following.click()
-    page.locator(f"#exercise option[value={wanted}]:checked").wait_for(state="attached")
-    settled(page)
-    assert f"exercise={wanted}" in page.url
+    opened_exercise(page, wanted)
     assert following.count() == 0
+    page.go_back()
+    opened_exercise(page, "attention")
 
 
 @pytest.mark.slow
@@ -183,15 +219,32 @@ def test_the_solution_is_shown_and_noted_and_the_answers_are_handed_in(
     events = [event["event"] for event in Workspace(home / "course").events()]
     assert events[-1] == "solution"
     page.locator("#student").fill("José García")
-    page.get_by_role("button", name="Write the file").click()
-    page.locator(".hand-in", has_text="José-García.zip holds").wait_for()
-    assert (home / "José-García.zip").is_file()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the file").click()
+    assert download.value.suggested_filename == "José-García.zip"
+    with zipfile.ZipFile(download.value.path()) as archive:
+        assert "work/attention.py" in archive.namelist()
+    told = page.locator(".hand-in").inner_text()
+    assert "José-García.zip is among your downloads" in told
+    assert not list(home.glob("*.zip"))
 
 
 def test_a_solution_of_no_exercise_is_refused_and_leaves_no_log(tmp_path: Path) -> None:
     with pytest.raises(WrongUsage, match="no exercise named 'nothing'"):
         course_answers.WORK["solution_exercise"](folder=str(tmp_path / "course"), name="nothing")
     assert not (tmp_path / "course").exists()
+
+
+@pytest.mark.slow
+def test_two_mistakes_are_shown_with_a_case_of_each(opened: Any) -> None:
+    both = WRONG.replace("dim=-1)", "dim=-1).nan_to_num()")
+    both = both.replace("weights @ value, weights", "(weights @ value).float(), weights.float()")
+    page = opened()
+    told = check(page, both)
+    assert "Something else is wrong, too: see dtype" in told
+    assert page.locator(".failed-case h3").all_inner_texts() == [
+        "values: the smallest case that fails", "dtype: the smallest case that fails"
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -565,7 +565,10 @@ def test_models_that_are_there_are_listed(tmp_path: Path, monkeypatch: Any, sort
         each.mkdir(parents=True)
     (cache / "snapshots" / "abc" / "config.json").write_text("{}")
     monkeypatch.setenv("HF_HUB_CACHE", str(cache.parent))
-    found = [*models._runs(list_runs(runs)), *models._folders(runs), *models._cached()]
-    assert [(Path(each["name"]).name, each["kind"]) for each in found] == [
-        ("sorter", "run"), ("llama", "folder"), ("small.gguf", "folder"), ("small-one", "hub"),
-    ]  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    opened_before = [{"name": "runs/models/llama", "kind": "recent"}]
+    for recent, kind in ((), "folder"), (opened_before, "recent"):
+        found = models._listed(runs, recent, list_runs(runs))
+        assert sorted((Path(each["name"]).name, each["kind"]) for each in found) == [
+            ("llama", kind), ("small-one", "hub"), ("small.gguf", "folder"), ("sorter", "run"),
+        ]  # fmt: skip

@@ -278,6 +278,12 @@ def reach(page: Any, name: str, key: str = "Tab") -> None:
     raise AssertionError(f"the keyboard does not reach {name}")
 
 
+@pytest.fixture
+def allowed() -> str:
+    """What pages may complain of here: requests that a lab refused, or did not live to answer."""
+    return "status of 40[039]|net::ERR_"
+
+
 @pytest.mark.slow
 def test_by_keyboard_runs_are_canceled_and_paused_and_one_outlives_its_server(
     context: Any, opened: Any, runs_lab: Lab

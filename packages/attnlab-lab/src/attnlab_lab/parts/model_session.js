@@ -14,13 +14,14 @@ const NO_MODEL = {
   told: null, shown: null, // all heads and the answer; one head
 };
 
-// hear(refusal): something else is to be shown, or the server's sentence; say(words) tells what was done.
-export function makeModelSession({ hear, say, busy }) {
+// hear(refusal): something else is to be shown, or the server's sentence; say(words) tells what was done;
+// clock(seconds): for how long a model is being opened, null if none is.
+export function makeModelSession({ hear, say, busy, clock }) {
   // What is shown; it changes with the server's answer alone.
   const lab = { ...NO_MODEL };
   let wanted = lab; // what was asked for last, of which the rest is made
   let latest = null; // what was asked last; older answers are dropped
-  let isOpening = false;
+  let opening = null; // while a model is opened: asks how far that is
 
   // "", the server's sentence if it refused, and null if something newer was asked meanwhile.
   async function during(deed, refused = {}) {
@@ -37,8 +38,7 @@ export function makeModelSession({ hear, say, busy }) {
   }
 
   async function open(model, { text, look: head = null, part, changes = "" } = {}) {
-    say(MODEL_WORDS.opening(model));
-    isOpening = true;
+    followOpening(model);
     const refused = await during(async () => {
       const edits = changes.split(",").filter(Boolean).map(readChange);
       const facts = await askServer("/api/models/open", { model });
@@ -46,7 +46,7 @@ export function makeModelSession({ hear, say, busy }) {
       return { ...NO_MODEL, model, facts, text: text ?? facts.first, head, at: start, edits };
     }, NO_MODEL);
     if (refused === null) return;
-    isOpening = false;
+    leaveOpening();
     if (refused) {
       say("");
       return;
@@ -57,9 +57,30 @@ export function makeModelSession({ hear, say, busy }) {
     if (await look({ text: lab.facts.first, edits: [] }) === "") hear(unread); // a link may ask for what does not fit
   }
 
+  function followOpening(model) {
+    leaveOpening();
+    const begun = performance.now();
+    let told = "";
+    const mine = setInterval(async () => {
+      clock(Math.round((performance.now() - begun) / 1000));
+      const { said } = await askServer("/api/models/opening").catch(() => ({ said: told }));
+      if (mine !== opening || said === told) return;
+      told = said;
+      say(MODEL_WORDS.opening(model, said));
+    }, 1000);
+    opening = mine;
+    say(MODEL_WORDS.opening(model, ""));
+  }
+
+  function leaveOpening() {
+    clearInterval(opening);
+    opening = null;
+    clock(null);
+  }
+
   // Asks for all heads, the answer and the one head. Nothing while a model is opened.
   function look(changes) {
-    if (isOpening) return null;
+    if (opening !== null) return null;
     wanted = { ...wanted, ...changes };
     const mine = Object.fromEntries(STATE.map((name) => [name, wanted[name]]));
     const edits = mine.edits.map(({ layer, head, query, key }) => ({ head: `${layer}.${head}`, query, key }));
@@ -121,7 +142,10 @@ export function makeModelSession({ hear, say, busy }) {
     knockOut: () => toggle({ kind: "zero", ...headOf(lab.head) }),
     change: (edits, _, isAdded) => take(edits, isAdded),
     reset: () => wanted.edits.length && take([], false),
-    leave: () => (latest = null),
+    leave() {
+      latest = null;
+      leaveOpening();
+    },
   };
   return { lab, deeds };
 }

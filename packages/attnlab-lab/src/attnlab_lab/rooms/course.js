@@ -4,7 +4,9 @@ import { make, makeButton, setVariable, wordNumber } from "attnlab/draw/report/e
 import { COURSE_WORDS } from "../words_course.js";
 import { CODE_INDENT, makeCodeField } from "../parts/code_field.js";
 import { fillOptions, makeNotice, makeSetting, makeTyped } from "../parts/controls.js";
+import { makeExercises } from "../parts/exercises.js";
 import { readChoices, writeChoices } from "../parts/link.js";
+import { offer } from "../parts/model.js";
 import { askServer, makeAsker } from "../parts/server.js";
 
 const NO_EXERCISE = { exercise: null }; // then the first that is not solved
@@ -15,8 +17,7 @@ export function makeCourse(_session, page) {
   const begun = { course: null, shown: null, saved: "", drafts: {} };
   const state = { ...readChoices(NO_EXERCISE, page.link.own), ...begun };
 
-  const choose = make("select", { id: "exercise" });
-  const solved = make("p", { class: "note" });
+  const exercises = makeExercises(linkTo, makeButton(COURSE_WORDS.handIn, () => student.focus()));
   const facts = make("p", { class: "note" });
   const statement = make("div", { class: "statement" });
   const answer = makeCodeField(COURSE_WORDS.answer, { changed, check: ask });
@@ -27,7 +28,7 @@ export function makeCourse(_session, page) {
   const ofMistake = make("div", { class: "mistake-hint" });
   const ours = make("details", { class: "ours" });
   const student = makeTyped("student", { autocomplete: "name" });
-  const handed = make("p", { class: "note", "aria-live": "polite" });
+  const handed = make("div", { class: "note", "aria-live": "polite" });
   const handIn = make("section", { class: "hand-in", hidden: true, "aria-labelledby": "hand-in-title" },
     make("h2", { id: "hand-in-title" }, COURSE_WORDS.handIn), make("p", { class: "note" }, ...wordsWithCode(COURSE_WORDS.handInNote)),
     makeSetting(COURSE_WORDS.student, student), make("div", { class: "bar" }, makeButton(COURSE_WORDS.write, submit)), handed);
@@ -36,16 +37,13 @@ export function makeCourse(_session, page) {
   const file = make("p", { class: "note" });
   const feedback = make("section", { class: "feedback", "aria-live": "polite" });
   const loading = make("p", { class: "note" }, COURSE_WORDS.loading);
-  const chooser = make("div", { class: "fields", hidden: true }, makeSetting(COURSE_WORDS.exercise, choose),
-    make("div", { class: "bar" }, solved, makeButton(COURSE_WORDS.handIn, () => student.focus())));
   const exercise = make("div", { class: "course-columns", hidden: true },
     make("section", {}, facts, statement),
     make("section", { class: "answer-part" }, answer.root,
       make("div", { class: "bar" }, check, stop, hint), hints, ofMistake, feedback, ours, file));
   const root = make("div", { class: "room course-room" },
-    make("div", { class: "told-line" }, page.status, notice.root), loading, chooser, exercise, handIn);
+    make("div", { class: "told-line" }, page.status, notice.root), loading, exercises.root, exercise, handIn);
 
-  choose.addEventListener("change", () => take(choose.value));
   window.addEventListener("pagehide", end);
 
   function changed() {
@@ -58,6 +56,13 @@ export function makeCourse(_session, page) {
     state.exercise = name;
     page.keepLink();
     open();
+    exercises.fold();
+  }
+
+  function linkTo(name) {
+    const link = new URLSearchParams(page.linkNow().slice(1));
+    link.set("exercise", name);
+    return `#${link}`;
   }
 
   async function tell(what, path, body) {
@@ -69,11 +74,10 @@ export function makeCourse(_session, page) {
     state.course ??= await tell("open", "/api/course");
     loading.hidden = !notice.root.hidden || Boolean(state.course);
     if (!state.course) return;
-    chooser.hidden = false;
     const all = allExercises();
     state.exercise ??= (all.find((each) => each.state !== "solved") ?? all[0]).name;
     page.keepLink();
-    fillChoices();
+    listExercises();
     const shown = await tell("open", "/api/course/open", { exercise: state.exercise, page: COURSE_PAGE });
     if (!shown) return;
     exercise.hidden = handIn.hidden = false;
@@ -91,13 +95,8 @@ export function makeCourse(_session, page) {
     return state.course.chapters.flatMap(({ exercises }) => exercises);
   }
 
-  function fillChoices() {
-    const { chapters } = state.course;
-    const all = allExercises();
-    choose.replaceChildren(...chapters.map(({ title, exercises }) => make("optgroup", { label: COURSE_WORDS.chapter(title, exercises) },
-      ...exercises.map((each) => make("option", { value: each.name, selected: each.name === state.exercise }, COURSE_WORDS.option(each))))));
-    choose.value = state.exercise;
-    solved.textContent = COURSE_WORDS.solved(all.filter((each) => each.state === "solved").length, all.length);
+  function listExercises() {
+    exercises.show(state.course.chapters, state.exercise);
   }
 
   async function ask() {
@@ -115,7 +114,7 @@ export function makeCourse(_session, page) {
     feedback.classList.toggle("old", answer.code !== code);
     answer.mark(lineNamed(told));
     allExercises().find((each) => each.name === name).state = told.state;
-    fillChoices();
+    listExercises();
     Object.assign(state, { hasMistake: told.has_hint });
     labelHint();
     ofMistake.replaceChildren();
@@ -152,10 +151,7 @@ export function makeCourse(_session, page) {
     const at = all.findIndex(({ name }) => name === state.exercise);
     const next = [...all.slice(at + 1), ...all.slice(0, at)].find((each) => each.state !== "solved");
     if (!next) return make("p", {}, COURSE_WORDS.allSolved);
-    return makeButton(COURSE_WORDS.next(next), () => {
-      take(next.name);
-      choose.focus(); // this button goes, and the page is at its top again
-    }, { class: "primary" });
+    return make("a", { class: "button primary", href: linkTo(next.name) }, COURSE_WORDS.next(next));
   }
 
   async function nextHint() {
@@ -197,7 +193,8 @@ export function makeCourse(_session, page) {
 
   async function submit() {
     const told = await tell("submit", "/api/course/submit", { student: student.value, page: COURSE_PAGE });
-    handed.textContent = told ? COURSE_WORDS.handed(told) : "";
+    if (told) offer(new File([Uint8Array.from(atob(told.zip), (letter) => letter.charCodeAt(0))], told.file));
+    handed.replaceChildren(...(told ? [make("p", {}, COURSE_WORDS.handed(told)), make("ul", {}, ...told.notes.map((line) => make("li", {}, ...wordsWithCode(line))))] : []));
   }
 
   open();
@@ -214,8 +211,8 @@ export function makeCourse(_session, page) {
 }
 
 // The line that an error names; null where none does.
-function lineNamed({ broken, failure }) {
-  const [, line] = /\(line (\d+)\)$/.exec(broken ?? failure?.words ?? "") ?? [];
+function lineNamed({ broken, failures }) {
+  const [, line] = /\(line (\d+)\)$/.exec(broken ?? failures?.[0]?.words ?? "") ?? [];
   return line ? Number(line) : null;
 }
 
@@ -230,7 +227,7 @@ function verdictOfAnswer(told, { rubric }) {
     ...(told.banned ? [make("p", { class: "banned" }, COURSE_WORDS.banned(told.banned))] : []),
     ...(told.mistake ? [knownMistake(told.mistake)] : []),
     make("ul", { class: "criteria" }, ...told.checks.map(criterionOf)),
-    ...(told.failure ? [failedCase(told.failure)] : []),
+    ...told.failures.map(failedCase),
   ];
 }
 
@@ -245,24 +242,25 @@ function criterionOf({ name, words, passed, open }) {
   return make("li", {}, mark, spoken, " ", make("strong", {}, name), " ", ...wordsWithCode(words));
 }
 
-function failedCase({ call, arguments: given, words, printed, tables }) {
-  return make("div", { class: "failed-case" }, make("h3", {}, COURSE_WORDS.smallest),
-    make("pre", { tabindex: 0, "aria-label": COURSE_WORDS.smallest }, make("code", {}, [call, ...given.map((line) => CODE_INDENT + line), words, ...(printed ? [COURSE_WORDS.printed, printed] : [])].join("\n"))),
-    ...(tables.length ? comparedTables(tables) : []));
+function failedCase({ check, lines, tables }) {
+  const title = COURSE_WORDS.smallest(check);
+  return make("div", { class: "failed-case" }, make("h3", {}, title),
+    make("pre", { tabindex: 0, "aria-label": title }, make("code", {}, lines.join("\n"))),
+    ...(tables.length ? comparedTables(tables, check) : []));
 }
 
 // Where two answers differ most; of several tables, with the axes before rows and columns, another can be chosen.
-function comparedTables(arrays) {
+function comparedTables(arrays, check) {
   const all = arrays.flatMap(({ name, leading, ...tables }) => tables.difference.map((rows, i) => ({
     words: [name, ...placeAlong(leading, i)], far: Math.max(...rows.flat().map(Math.abs)),
     sides: ["expected", "yours", "difference"].map((side) => [COURSE_WORDS[side], tables[side][i]]),
   })));
-  const place = make("div", { class: "beside", tabindex: 0, role: "group", "aria-label": COURSE_WORDS.compared });
+  const place = make("div", { class: "beside", tabindex: 0, role: "group", "aria-label": COURSE_WORDS.compared(check) });
   const show = ({ sides }) => place.replaceChildren(...besides(sides));
   const worst = all.reduce((most, each) => (each.far > most.far ? each : most));
   show(worst);
   if (all.length === 1) return [place];
-  const choose = make("select", { id: "compared-table" });
+  const choose = make("select", { id: `compared-table-${check.replaceAll(" ", "-")}` });
   const options = all.map(({ words, far }, i) => [String(i), COURSE_WORDS.table(words, far)]);
   fillOptions(choose, options, String(all.indexOf(worst)));
   choose.addEventListener("change", () => show(all[choose.value]));

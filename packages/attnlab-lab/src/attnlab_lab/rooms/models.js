@@ -29,8 +29,10 @@ const LONGEST_IN_LINK = { model: 300, text: 1000, look: 50, part: 20, by: 50, ch
 
 export function makeModels({ lab: own }, page) {
   const view = { by: "first", variant: "after", press: "cut", query: null };
+  const clock = make("span", { class: "note", "aria-hidden": "true" }); // not read out each second
   const { lab, deeds } = makeModelSession({
     hear, say: page.say,
+    clock: (seconds) => (clock.textContent = seconds === null ? "" : MODEL_WORDS.clock(seconds)),
     busy: (isBusy) => {
       document.body.dataset.busy = isBusy;
     },
@@ -89,7 +91,7 @@ export function makeModels({ lab: own }, page) {
       make("section", {}, answerTitle, answer), edits.root,
       make("section", { class: "heads-part" }, heads.squares, measures.root, make("p", { class: "note" }, MODEL_WORDS.headsNote))));
   const root = make("div", { class: "room models-room" }, nameForm, others, facts, textForm, expected,
-    make("div", { class: "told-line" }, page.status, notice.root), reading, patching.root,
+    make("div", { class: "told-line" }, page.status, clock, notice.root), reading, patching.root,
     makeKeys(MODEL_WORDS.keys));
 
   function hear(refusal) {

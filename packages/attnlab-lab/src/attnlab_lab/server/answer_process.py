@@ -1,10 +1,11 @@
 """`python -m attnlab_lab.server.answer_process`: the process that answers what needs torch.
 
 A question is a line of JSON; an answer is a line with a status and JSON, in which arrays are in the
-wire form of `attnlab.draw.wire`.
+wire form of `attnlab.draw.wire`. Lines with the status 100 before it say how far the answer is.
 """
 
 import json
+import logging
 import os
 import queue
 import signal
@@ -15,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor, nn
@@ -266,6 +267,7 @@ def _serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the check of a student's program heeds it
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # the prints of other libraries go to standard error
+    _write_log(answers)
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def listen() -> None:
@@ -277,6 +279,19 @@ def _serve() -> None:
     while True:
         answers.write(_answer(lines.get()) + "\n")
         answers.flush()
+
+
+def _write_log(answers: TextIO) -> None:
+    """Write what attnlab logs, such as that it converts a file, between the answers."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            answers.write(f"100 {json.dumps(record.getMessage())}\n")
+            answers.flush()
+
+    log = logging.getLogger("attnlab")
+    log.setLevel(logging.INFO)
+    log.addHandler(Handler())
 
 
 if __name__ == "__main__":

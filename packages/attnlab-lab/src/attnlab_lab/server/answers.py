@@ -19,6 +19,8 @@ from attnlab_lab.server.jobs import MOST_WAITING, Busy, spawn
 SECONDS = 60.0
 """How long an answer may take, the start of the process included."""
 
+_AGAIN = 0.1  # seconds between two interrupts of an answer that is stopped
+
 
 class Superseded(CouldNotRun):
     """A newer question took the place of this one."""
@@ -53,7 +55,9 @@ class Answers:
         self._is_closed = False
         self._waiting = 0
         self._newest: dict[str, object] = {}  # of each page that wants no older answers
-        self._asker: PageId = None  # the page whose question is being answered
+        self._answered: tuple[PageId, object] | None = None  # the question that is being answered
+        self.said = ""
+        """What the process says of the answer that it works on."""
 
     async def begin(self) -> None:
         """Start the process, unless it runs: torch takes a second or two to load."""
@@ -81,21 +85,29 @@ class Answers:
             async with self._turn:
                 if page is not None and self._newest.get(page) is not ticket:
                     raise Superseded("a newer question took the place of this one.")
-                self._asker = page
-                return await self._answer({"what": what, **facts})
+                self._answered = page, ticket
+                try:
+                    return await self._answer({"what": what, **facts})
+                finally:
+                    self._answered, self.said = None, ""
         finally:
-            if self._asker == page:
-                self._asker = None
             self._waiting -= 1
             if page is not None and self._newest.get(page) is ticket:
                 del self._newest[page]
 
-    def stop(self, page: str) -> None:
-        """Interrupt the answer to a page's question, or drop the question if it still waits."""
+    async def stop(self, page: str) -> None:
+        """Interrupt the answer to a page's question, or drop the question if it still waits.
+
+        The process may not heed an interrupt yet, so it is sent until the answer is there.
+        """
         self._newest.pop(page, None)
-        if self._asker == page and self._process is not None:
+        question, process = self._answered, self._process
+        if question is None or question[0] != page or process is None:
+            return
+        while self._answered is question:
             with suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGINT)
+                process.send_signal(signal.SIGINT)
+            await asyncio.sleep(_AGAIN)
 
     def close(self) -> None:
         """End the process, for good."""
@@ -117,7 +129,8 @@ class Answers:
         try:
             with suppress(ConnectionError, TimeoutError):
                 process.stdin.write(json.dumps(question).encode() + b"\n")
-                line = await asyncio.wait_for(process.stdout.readline(), self._seconds or SECONDS)
+                async with asyncio.timeout(self._seconds or SECONDS):
+                    line = await self._read_answer(process.stdout)
         finally:
             if not line.endswith(b"\n"):  # it died, or its answer would be taken for the next one
                 self._kill()
@@ -128,3 +141,9 @@ class Answers:
             raise Crashed("this took too long, or the process that answers ended; ask again.")
         status, _, body = line.partition(b" ")
         return Response(body, int(status), media_type="application/json")
+
+    async def _read_answer(self, lines: asyncio.StreamReader) -> bytes:
+        """Read the line of an answer, and keep what the process says of it before."""
+        while (line := await lines.readline()).startswith(b"100 "):
+            self.said = json.loads(line.removeprefix(b"100 "))
+        return line

@@ -4,11 +4,14 @@ A part of the process with torch; a student's program runs in a process of its o
 own machine.
 """
 
+import base64
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnlab.errors import WrongUsage, not_none
-from attnlab_course.catalog import CHAPTERS, find_exercise
+from attnlab_course.catalog import CHAPTERS, exercise_names, find_exercise
 from attnlab_course.cells import (
     Cell,
     shown_solution,
@@ -28,8 +31,8 @@ from attnlab_course.cells import (
 )
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.feedback import (
-    call_lines,
     check_words,
+    failure_lines,
     mistake_hint,
     mistake_sentences,
     shown_failures,
@@ -37,7 +40,7 @@ from attnlab_course.feedback import (
 from attnlab_course.grading.bans import ban_words
 from attnlab_course.judge import CheckResult, Outcome, passed_words
 from attnlab_course.sandbox.worker import Worker
-from attnlab_course.submit import check_program, file_label, hand_in
+from attnlab_course.submit import check_program, file_label, hand_in, handed_notes
 from attnlab_course.workspace import State, Workspace, draw_picture
 
 _MOST_CELLS = 16  # rows and columns of a table
@@ -89,11 +92,10 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
     workspace.save(exercise, source)
     started, handler = time.monotonic(), signal.getsignal(signal.SIGINT)
     try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _stop_once)
         # Without the texts, so that a line that an error names is a line of what was typed.
         outcome = check_program(exercise, code, f"{name}.py", _worker().ask)
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second click ends nothing else
         _worker().close()  # with the process of the answer, or the one that just begins
         state = workspace.states().get(name, State())
         return {"stopped": time.monotonic() - started, "state": _state(state)}
@@ -107,6 +109,12 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
         "has_hint": bool(_mistake_hint(workspace, exercise, state)),
         "state": _state(state),
     }
+
+
+def _stop_once(number: int, frame: FrameType | None) -> None:
+    """Raise an interrupt, and ignore those that come after it until the answer is there."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _hint(folder: str, name: str) -> dict[str, object]:
@@ -138,14 +146,18 @@ def _solution(folder: str, name: str) -> dict[str, object]:
 
 
 def _submit(folder: str, student: str) -> dict[str, object]:
-    """Write the file to hand in beside the folder."""
-    known = {name: find_exercise(name) for names in CHAPTERS.values() for name in names}
-    path = Path(f"{file_label(student) or 'answers'}.zip")
-    handed = hand_in(Workspace(Path(folder)), known, student, path, _worker().ask)
+    """Return the file to hand in."""
+    known = {name: find_exercise(name) for name in exercise_names()}
+    workspace = Workspace(Path(folder))
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / f"{file_label(student) or 'answers'}.zip"
+        handed = hand_in(workspace, known, student, path, _worker().ask)
+        content = path.read_bytes()
     return {
-        "file": str(path.resolve()),
+        "file": path.name,
+        "zip": base64.b64encode(content).decode(),
         "exercises": list(handed.exercises),
-        "left_out": list(handed.left_out),
+        "notes": handed_notes(handed, workspace, known),
     }
 
 
@@ -169,15 +181,15 @@ def _state(state: State | None) -> str:
 
 
 def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
-    """Say what came of a check: each criterion, the first case that failed, the mistake."""
-    failed = next(iter(shown_failures(outcome)), None)
+    """Say what came of a check: each criterion, the cases that are shown, the mistake."""
+    failures = [_failed(exercise, result) for result in shown_failures(outcome)]
     return {
         "passed": outcome.passed,
         "verdict": passed_words(result.failure for result in outcome.checks),
         "is_blank": outcome.is_blank,
         "broken": outcome.broken,
         "checks": list(map(_criterion, outcome.checks)),
-        "failure": failed and _failed(exercise, failed),
+        "failures": failures,
         "mistake": " ".join(mistake_sentences(outcome)) or None,
         "waiting": outcome.waiting,
     }
@@ -191,10 +203,9 @@ def _criterion(result: CheckResult) -> dict[str, object]:
 def _failed(exercise: CourseExercise, result: CheckResult) -> dict[str, object]:
     case = not_none(result.case)
     return {
-        "call": f"{case.call} {case.words}".rstrip(),
-        "arguments": call_lines(exercise, case),
+        "check": result.check.name,
+        "lines": failure_lines(exercise, result),
         "words": not_none(result.failure).words,
-        "printed": result.printed,
         "tables": _compared(case.expected, result.value, case.tolerance),
     }
 

@@ -77,9 +77,8 @@ def add_models(app: FastAPI, lab: Lab) -> None:
     @app.get("/api/models")
     async def there() -> list[dict[str, str]]:
         recent = [{"name": name, "kind": "recent"} for name in reversed(opened)]
-        from_runs = _runs(await lab.list_runs())
-        listed = await asyncio.to_thread(lambda: [*from_runs, *_folders(lab.runs), *_cached()])
-        return [*recent, *(entry for entry in listed if entry["name"] not in opened)][:_MOST]
+        runs = await lab.list_runs()
+        return await asyncio.to_thread(lambda: _listed(lab.runs, recent, runs))
 
     @app.post("/api/models/open")
     async def open_it(request: ModelRequest) -> Response:
@@ -88,6 +87,10 @@ def add_models(app: FastAPI, lab: Lab) -> None:
             opened.pop(request.model, None)
             opened[request.model] = None
         return reply
+
+    @app.get("/api/models/opening")
+    async def said() -> dict[str, str]:
+        return {"said": lab.models.said}
 
     @app.post("/api/models/ask")
     async def ask_it(request: TextRequest) -> Response:
@@ -100,6 +103,18 @@ def add_models(app: FastAPI, lab: Lab) -> None:
     @app.post("/api/models/patch")
     async def patch_it(request: PatchRequest) -> Response:
         return await ask("patch_model", request, request.page)
+
+
+def _listed(
+    folder: Path, recent: Iterable[dict[str, str]], runs: Iterable[ListedRun]
+) -> list[dict[str, str]]:
+    """List the models, each once, whatever names lead to it."""
+    models = dict[str, dict[str, str]]()
+    for entry in [*recent, *_runs(runs), *_folders(folder), *_cached()]:
+        places = folder / entry["name"], Path(entry["name"]).expanduser()
+        place = next((str(path.resolve()) for path in places if path.exists()), entry["name"])
+        models.setdefault(place, entry)
+    return list(models.values())[:_MOST]
 
 
 def _runs(runs: Iterable[ListedRun]) -> Iterator[dict[str, str]]:

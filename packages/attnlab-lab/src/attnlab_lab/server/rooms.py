@@ -118,7 +118,7 @@ def add_course(app: FastAPI, lab: Lab, folder: Path) -> None:
 
     @app.post("/api/course/stop")
     async def stop(request: PageRequest) -> dict[str, object]:
-        lab.checks.stop(request.page or "")
+        await lab.checks.stop(request.page or "")
         return {}
 
     @app.post("/api/course/submit")
