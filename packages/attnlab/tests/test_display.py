@@ -29,6 +29,7 @@ from attnlab.experiments.proofs import PopulationProof
 from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps.outcome import Outcome
 from attnlab.experiments.tune.tuner import Search
+from attnlab.look.census import write_headvis
 from attnlab.look.questions import Continuation
 from attnlab.look.recording.tokens import Sides
 from attnlab.look.trace import HeadTrace, Step, Trace
@@ -163,6 +164,13 @@ def editable_view():
         return notebook.EditableView(EVIL * 9999)
 
 
+@cache
+def headvis():
+    folder = Path(mkdtemp()) / "tree"
+    write_headvis(census(), model(), folder)
+    return attnlab.open(folder)
+
+
 EXAMPLES = {
     "Assessed": lambda: assess(torch.rand(40, 12)),
     "Attention": lambda: attnlab.attend(*[torch.rand(2, 99, 8)] * 3),
@@ -188,6 +196,8 @@ EXAMPLES = {
     ),
     "CorpusSearch": found,
     "Generation": lambda: attnlab.generate(model(), IDS, 5),
+    "HeadVis": headvis,
+    "HeadVisExample": lambda: headvis().examples("0.0")[0],
     "HeadLens": lambda: attnlab.head_lens(model(), IDS),
     "HeadSources": lambda: attnlab.why(model(), IDS[:1], head="0.0"),
     "HeadTrace": head_trace,

@@ -149,6 +149,27 @@ def merge(
     return _show(result, out, as_json=as_json)
 
 
+@census.command
+def headvis(folder: Path, /, *, model: str, out: Path) -> int:
+    """Write a census as a folder of HeadVis, which its page and Neuronpedia's loaders read.
+
+    Parameters
+    ----------
+    folder
+        The folder of a census.
+    model
+        The model that it counted, which reads the examples once more.
+    out
+        A folder to create.
+    """
+    from attnlab.look.census import open_census, write_headvis
+
+    result = open_census(folder)
+    write_headvis(result, open_model(model), out)
+    say(f"{len(result.heads)} heads   {out}")
+    return 0
+
+
 def _show_estimate(rate: "CensusRate", price: float | None) -> int:
     """Print how fast heads were counted, and what a million and a billion tokens would take."""
     say(f"{rate.tokens:,} tokens in {rate.seconds:.2g} s: {rate.per_second:,.0f} a second here")

@@ -13,7 +13,7 @@ from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import Sweep, open_sweep
 from attnlab.experiments.tune import Search, open_search
 from attnlab.look import Recording, open_recording
-from attnlab.look.census import Census, open_census
+from attnlab.look.census import Census, HeadVis, open_census, open_headvis
 from attnlab.look.corpus import CorpusSearch
 from attnlab.look.corpus import open_search as open_corpus_search
 from attnlab.look.long_text import Document, open_document
@@ -28,6 +28,7 @@ Opened: TypeAlias = (
     | Document
     | CorpusSearch
     | Census
+    | HeadVis
     | CompiledProgram
 )
 
@@ -37,6 +38,7 @@ _FILES: dict[str, Callable[[Path], Opened]] = {
     "document.json": open_document,
     "search.json": open_corpus_search,
     "census.json": open_census,
+    "scatter_data.json": open_headvis,
     "program.json": open_compiled,
 }
 _RUNS: dict[Kind, Callable[[Path], Opened]] = {
@@ -53,7 +55,7 @@ def open(path: Path | str) -> Opened:
     Args:
         path: the folder of a run, a population, a member of one (`runs/sorting-64-seeds/17`), a
             sweep, a hyper-parameter search, a recording, a summarized long text, a corpus search, a
-            census or a compiled program.
+            census or a compiled program; or one of HeadVis.
 
     Raises:
         WrongUsage: the population has no such member.
@@ -61,7 +63,8 @@ def open(path: Path | str) -> Opened:
 
     Returns:
         what was returned when the folder was made: a `Report`, a `Population`, a `Sweep`, a
-        `Search`, a `Recording`, a `Document`, a `CorpusSearch`, a `Census` or a `CompiledProgram`.
+        `Search`, a `Recording`, a `Document`, a `CorpusSearch`, a `Census` or a `CompiledProgram`;
+        a `HeadVis` for a folder of HeadVis.
 
     >>> open("runs/no")
     Traceback (most recent call last):
@@ -82,6 +85,6 @@ def open(path: Path | str) -> Opened:
     raise CouldNotRun(
         f"{folder} holds nothing to open: no config.json (a run, population, sweep or "
         "hyper-parameter search), recording.json (a recording), document.json (a long text), "
-        "search.json (a corpus search), census.json (a census) or program.json (a compiled "
-        "program)."
+        "search.json (a corpus search), census.json (a census), program.json (a compiled program) "
+        "or scatter_data.json (HeadVis)."
     )

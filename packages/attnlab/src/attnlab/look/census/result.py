@@ -46,12 +46,12 @@ MOST = 0.5
 class Census:
     """What every head of a model does over a corpus.
 
-    model, corpus: their names · heads: their names, LAYER.HEAD · counts: of rows, texts and
-    tokens · missing: blocks of 256 rows of the corpus that were not read, by number; None while
-    the end of the corpus is not known · effects: a row for each head and control, and repeats: by
-    head, the weight on what followed the same token where random tokens come twice; both empty
-    unless they were measured · caution: what the effects cannot show, and what to do about it;
-    empty if nothing.
+    model, corpus: their names · fingerprint: a digest of the model · longest: the most tokens of a
+    text · heads: their names, LAYER.HEAD · counts: of rows, texts and tokens · missing: blocks of
+    256 rows of the corpus that were not read, by number; None while the end of the corpus is not
+    known · effects: a row for each head and control, and repeats: by head, the weight on what
+    followed the same token where random tokens come twice; both empty unless they were measured ·
+    caution: what the effects cannot show, and what to do about it; empty if nothing.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Census:
     ) -> None:
         self.model = str(state["model"])
         self.corpus = str(state["corpus"])
+        self.fingerprint, self.longest = str(state["fingerprint"]), int(state["longest"])
         self.heads: tuple[str, ...] = tuple(state["heads"])
         self.counts: dict[str, int] = dict(state["counts"])
         self.effects: list[JsonObject] = list(measured.get("rows", ()))
@@ -205,6 +206,16 @@ class Census:
             share = float(above[bin_]) / max(float(counts.sum()), 1.0)
             tenths[min(int(share * _DECILES), _DECILES - 1)].append(example)
         return tenths
+
+    def strongest(self, head: str) -> list[int]:
+        """Count the texts by the head's largest weight, the first token left out, in 40 equal bins
+        from 0 to 1."""
+        counts: list[int] = self._sketch.strongest_texts[self._index(head)].tolist()
+        return counts
+
+    def ids_of(self, text: int) -> list[int]:
+        """Return the ids of a text that is an example or in the sample."""
+        return list(self._texts[str(text)])
 
     def sample(self, number: int) -> list[list[int]]:
         """Return the ids of texts that were drawn by lot, at most 64."""

@@ -1,0 +1,179 @@
+"""Folders of HeadVis: what is written is what reading the texts alone gives, and it is read again.
+
+The metrics are held to HeadVis' own formulas, written out here in loops.
+"""
+
+import json
+import math
+from collections import defaultdict
+
+import pytest
+import torch
+
+import attnlab
+from attnlab import Decoder, DecoderConfig, Encoder, EncoderConfig
+from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.look import record
+from attnlab.look.census import HeadVis, count_heads, open_headvis, write_headvis
+from attnlab.seeds import isolated
+from tests.look.census.test_census import SIZES, TEXTS, corpus, encode, model  # noqa: F401
+from tests.parts.planting import faults_in, planted
+
+LENGTH = max(len(text.split()) for text in TEXTS)
+
+
+def weights_of(model, text):  # noqa: F811
+    with torch.no_grad(), record(model, "*weights") as recording:
+        model(torch.tensor([encode(text)]))
+    return {
+        f"{layer}.{head}": recording[f"layers.{layer}.attention.weights"][0, head].tolist()
+        for layer in range(2)
+        for head in range(3)
+    }
+
+
+def scores_by_formula(model):  # noqa: F811
+    """The metrics of HeadVis, summed over all texts of at least one token."""
+    sums, counts = defaultdict(float), defaultdict(int)
+    for text in filter(None, TEXTS):
+        ids = encode(text)
+        for head, weights in weights_of(model, text).items():
+            for query, row in enumerate(weights):
+                again = [key for key in range(1, query + 1) if ids[key - 1] == ids[query]]
+                parts = {
+                    "self_attention_score": row[query],
+                    "pattern_entropy": -sum(w * math.log(w) for w in row if w > 0),
+                    "qk_distance": sum(w * abs(query - key) for key, w in enumerate(row)),
+                }
+                if query:
+                    parts["prev_token_score"] = row[query - 1]
+                if again:
+                    parts["induction_score"] = sum(row[key] for key in again)
+                for name, value in parts.items():
+                    sums[head, name] += value
+                    counts[head, name] += 1
+    return {key: value / counts[key] for key, value in sums.items()}
+
+
+def check(model, folder):  # noqa: F811
+    """Write a census, and hold every number of the folder to the texts."""
+    census = count_heads(model, corpus())
+    write_headvis(census, model, folder)
+    tree = attnlab.open(folder)
+    assert isinstance(tree, HeadVis)
+    assert tree.heads == census.heads
+    is_encoder = isinstance(model, Encoder)
+    assert ("qk_distance" in tree.metrics) != is_encoder
+    expected = scores_by_formula(model)
+    for row in tree.table():
+        for name in tree.metrics:
+            if (row["head"], name) in expected:
+                wanted = expected[row["head"], name]
+                assert row[name] == pytest.approx(wanted, abs=6e-5), (row["head"], name)
+    for head in tree.heads:
+        examples = tree.examples(head)
+        kept = sorted((example.value for example in examples), reverse=True)
+        strongest = [example.value for example in census.examples(head)]
+        assert kept[: len(strongest)] == pytest.approx(strongest, abs=6e-5)
+        for example in examples:
+            check_weights(example, model, head)
+        tokens = [(row["token"], row["total"]) for row in census.tokens(head, "key", 50)]
+        assert tree.tokens(head) == [(token, pytest.approx(w, abs=6e-5)) for token, w in tokens]
+
+
+def check_weights(example, model, head):  # noqa: F811
+    """The kept weights are the eight largest of each row, of 0.005 or more; the others unknown."""
+    assert " ".join(example.tokens) in TEXTS
+    true = weights_of(model, " ".join(example.tokens))[head]
+    for row, kept in zip(true, example.weights.tolist(), strict=True):
+        largest = sorted(row, reverse=True)[:8]
+        for weight, found in zip(row, kept, strict=True):
+            if math.isnan(found):
+                assert weight < max(0.00501, min(largest) + 1e-6)
+            else:
+                assert found == pytest.approx(weight, abs=6e-5)
+                assert weight >= 0.00499
+
+
+def test_a_census_is_written_as_headvis_defines_it_and_read_again(model, tmp_path):  # noqa: F811
+    check(model, tmp_path / "tree")
+
+
+FAULTS = """
+queries and keys change places | census.headvis | decoder
+- flat = torch.arange(length).unsqueeze(-1) * length + hook.keys[row, :, :length]
++ flat = torch.arange(length).unsqueeze(-1) + hook.keys[row, :, :length] * length
+the weights of another head | census.headvis | decoder
+- values = hook.values[row, place, :length]
++ values = hook.values[row, place - 1, :length]
+a distance of a head that looks ahead | census.headvis | encoder
+- metrics.remove("qk_distance")
++ metrics.remove("spread")
+the smallest weights are kept | census.headvis | decoder
+- keys = rows.weights.topk(self.keys.shape[-1]).indices.sort().values
++ keys = rows.weights.topk(self.keys.shape[-1], largest=False).indices.sort().values
+"""
+
+
+@pytest.mark.parametrize("fault", faults_in(FAULTS, "attnlab.look"), ids=str)
+def test_a_planted_fault_is_caught(fault, tmp_path):
+    kinds = {"encoder": (Encoder, EncoderConfig), "decoder": (Decoder, DecoderConfig)}
+    with isolated(0):
+        kind, config = kinds[fault.check]
+        model = kind(config(max_length=32, **SIZES)).eval()
+    with planted(fault.module, fault.old, fault.new), pytest.raises((AssertionError, KeyError)):
+        check(model, tmp_path / "tree")
+
+
+def test_neuronpedias_loaders_find_what_they_ask_for(tmp_path):
+    model = Decoder(DecoderConfig(vocab_size=10, max_length=LENGTH)).eval()  # noqa: F811
+    write_headvis(count_heads(model, corpus()), model, tmp_path / "tree")
+    config = json.loads((tmp_path / "tree" / "config.json").read_text())
+    asked = {"model_name", "dataset_name", "n_sequences", "seq_len", "dtype", "attn_implementation"}
+    assert asked <= set(config["pipeline_config"])
+    rows = json.loads((tmp_path / "tree" / "scatter_data.json").read_text())
+    assert [[row["layer"], row["head"]] for row in rows] == config["heads"]
+    for layer, head in config["heads"]:
+        content = json.loads((tmp_path / "tree" / "heads" / f"L{layer}H{head}.json").read_text())
+        for sequence in content["sequences"]:
+            size = len(sequence["tokens"])
+            assert sequence["seq_len"] == size
+            assert 1 <= sequence["interval"] <= config["n_intervals"]
+            places, weights = sequence["attention_indices"], sequence["attention_values"]
+            assert len(places) == len(weights)
+            assert max(places) < size * size
+        for name in ("qk_distance_histogram", "histogram"):
+            histogram = content[name]
+            assert len(histogram["bin_edges"]) == len(histogram["bin_values"]) + 1
+            assert histogram["bin_edges"] == sorted(histogram["bin_edges"])
+
+
+def test_a_folder_by_others_is_read_with_the_metrics_that_it_names(tmp_path):
+    config = {"model_name": "gemma", "dataset_name": "pile", "metrics": ["prev_token_score"]}
+    kept = {"interval": 5, "tokens": ["a", "b"], "attention_indices": [2], "max_activation": None}
+    (tmp_path / "heads").mkdir()
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    rows = [{"layer": 3, "head": 1, "prev_token_score": None, "qk_distance": 2.0}]
+    (tmp_path / "scatter_data.json").write_text(json.dumps(rows))
+    content = {"sequences": [kept | {"attention_values": [0.75]}]}
+    (tmp_path / "heads" / "L3H1.json").write_text(json.dumps(content))
+    tree = open_headvis(tmp_path)
+    assert tree.table() == [{"head": "3.1", "prev_token_score": None}]
+    example = tree.examples("3.1")[0]
+    assert example.weights[1, 0] == 0.75
+    assert example.weights.isnan().sum() == 3
+    assert tree.tokens("3.1", "query") == []
+    with pytest.raises(WrongUsage, match=r"'3\.2' is not in this folder"):
+        tree.examples("3.2")
+    content = {"sequences": [kept | {"attention_values": [0.75], "attention_indices": [4]}]}
+    (tmp_path / "heads" / "L3H1.json").write_text(json.dumps(content))
+    with pytest.raises(CouldNotRun, match="damaged"):
+        tree.examples("3.1")
+
+
+def test_a_census_of_another_model_is_refused(tmp_path):
+    config = DecoderConfig(vocab_size=10, max_length=LENGTH)
+    counted, other = (Decoder(config).eval() for _ in range(2))
+    with pytest.raises(WrongUsage, match="not the model of the census"):
+        write_headvis(count_heads(counted, corpus()), other, tmp_path / "tree")
+    assert not (tmp_path / "tree").exists()
