@@ -138,12 +138,15 @@ class StackInput(NamedTuple):
     tokens are ids (batch, length) or vectors (batch, length, width). real is (batch, length), False
     at padding; None where all are real, or where only a mask could tell. rows (batch,) are the rows
     of the previous pass that these continue under a cache; None for the same rows, -1 if unknown.
+    places (batch, length, 3) are the image, row and column that a position shows, -1 at text; None
+    without images.
     """
 
     tokens: Tensor
     offset: int
     real: Tensor | None
     rows: Tensor | None = None
+    places: Tensor | None = None
 
 
 class Hook:
@@ -245,6 +248,7 @@ class SitedModule(nn.Module):
         offset: int = 0,
         real: Tensor | None = None,
         rows: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> None:
         """Give the hooks this stack's input; not again while `backward()` recomputes it."""
         if in_backward():
@@ -252,7 +256,7 @@ class SitedModule(nn.Module):
         for path, hook in self._installed:
             if hook.one_thread and not torch.compiler.is_compiling():
                 _check_thread(hook)
-            hook.read(path, StackInput(tokens, offset, real, rows))
+            hook.read(path, StackInput(tokens, offset, real, rows, places))
 
     def supplied(self, site: str) -> Tensor | None:
         """Return a site's value if a hook already knows it; None if it must be computed."""

@@ -54,7 +54,7 @@ class TokenHistory:
 
     def read(self, stack: str, reading: StackInput, *, compare: bool) -> None:
         """Note the input of a stack; `compare` it with the text before, if an edit needs that."""
-        tokens, offset, real, rows = reading
+        tokens, offset, real, rows, _ = reading
         nothing = Text(tokens[:, :0], None, (), (), 0, -1)
         before = self._texts.pop(stack, nothing)  # the stack that read last comes last
         self.is_reordered = self.is_reordered or rows is not None

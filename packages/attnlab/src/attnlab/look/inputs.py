@@ -23,6 +23,9 @@ Inputs: TypeAlias = Tensor | Sequence[Tensor] | Mapping[str, object] | str | Seq
 _OF_ROWS = ("attention_mask", "padding_mask")
 """The names of padding masks (batch, length) in foreign models."""
 
+_OF_IMAGES = ("pixel_values", "pixel_attention_mask", "image_grid_thw", "image_sizes")
+"""Arguments of chat models that may have several rows, of images or patches, for each input."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -48,18 +51,22 @@ class Call:
         values = (*arguments, *options.values())
         tensors = [value for value in values if isinstance(value, Tensor)]
         num_rows = 0
-        if tensors and tensors[0].dim() > 0:
-            num_rows = len(tensors[0])
+        first: Any = options.get("input_ids", tensors[0] if tensors else None)
+        if isinstance(first, Tensor) and first.dim() > 0:
+            num_rows = len(first)
         if not num_rows or len(tensors) < len(arguments):
             raise WrongUsage(
                 "inputs are a tensor, a tuple of tensors such as (source, target), or a mapping "
                 f'such as {{"tokens": tokens, "mask": mask}}, with a row; got {short(inputs)}.'
             )
         call = cls(arguments, options, num_rows)
-        for tensor in call._of_rows():
+        for name, tensor in call._of_rows().items():
+            if name in _OF_IMAGES and len(tensor) % num_rows == 0:
+                continue
             if len(tensor) != num_rows:
                 raise WrongUsage(
-                    f"inputs need the same number of rows; got {num_rows} and {len(tensor)}."
+                    f"inputs need the same number of rows, or of images for each; got {num_rows} "
+                    f"and {len(tensor)}."
                 )
         return call
 
@@ -109,7 +116,12 @@ class Call:
         index = torch.arange(self.num_rows)[chosen]
 
         def kept(name: str, value: Any) -> Any:
-            return value[index.to(value.device)] if _has_rows(name, value) else value
+            if not _has_rows(name, value):
+                return value
+            if name in _OF_IMAGES:
+                of_inputs = value.unflatten(0, (self.num_rows, -1))
+                return of_inputs[index.to(value.device)].flatten(0, 1)
+            return value[index.to(value.device)]
 
         arguments = tuple(kept("", argument) for argument in self.arguments)
         options = {name: kept(name, option) for name, option in self.options.items()}
@@ -117,7 +129,9 @@ class Call:
 
     def copies(self) -> Tensor:
         """Number the rows, (row,), equal rows with the same number."""
-        numbers = [_numbered(tensor.reshape(self.num_rows, -1)).cpu() for tensor in self._of_rows()]
+        numbers = []
+        for tensor in self._of_rows().values():
+            numbers.append(_numbered(tensor.reshape(self.num_rows, -1)).cpu())
         return _numbered(torch.stack(numbers, 1))
 
     def portions(self, size: int) -> "list[tuple[slice, Call]]":
@@ -132,12 +146,13 @@ class Call:
             start = span.stop
         return portions
 
-    def _of_rows(self) -> list[Tensor]:
-        """List the arguments that have a row for each input."""
-        tensors = [argument for argument in self.arguments if _has_rows("", argument)]
-        for name, value in self.options.items():
+    def _of_rows(self) -> dict[str, Tensor]:
+        """Return the arguments that have a row for each input, or several; by name or number."""
+        named = {str(number): argument for number, argument in enumerate(self.arguments)}
+        tensors = {}
+        for name, value in {**named, **self.options}.items():
             if isinstance(value, Tensor) and _has_rows(name, value):
-                tensors.append(value)
+                tensors[name] = value
         return tensors
 
     def _check_fits(self, model: nn.Module) -> None:
@@ -267,6 +282,6 @@ def _has_rows(name: str, value: object) -> bool:
     are for all rows."""
     if not isinstance(value, Tensor) or value.dim() == 0:
         return False
-    if name.endswith(_OF_ROWS) and value.dim() == 2:
+    if name in _OF_IMAGES or (name.endswith(_OF_ROWS) and value.dim() == 2):
         return True
     return not name.endswith("mask") or (value.dim() == 4 and value.shape[0] > 1)

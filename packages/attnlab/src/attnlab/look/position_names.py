@@ -6,9 +6,10 @@ import torch
 from torch import nn
 
 from attnlab.errors import WrongUsage, did_you_mean
-from attnlab.look.inputs import Call
-from attnlab.look.recording.tokens import token_name, vocabulary_of
+from attnlab.look.inputs import Call, foreign_of
+from attnlab.look.recording.tokens import image_names, token_name, vocabulary_of
 from attnlab.models.encoder_decoder import EncoderDecoder
+from attnlab.pretrained.images import image_places
 from attnlab.pretrained.model import Pretrained
 
 _MOST_JOINED = 2  # tokens in the name of a position
@@ -17,10 +18,12 @@ _MOST_JOINED = 2  # tokens in the name of a position
 def position_names(calls: Sequence[Call], model: nn.Module) -> dict[str, tuple[str, ...]]:
     """Name the positions of each stack by the tokens that are read there: `{"": ("a", "b/c")}`.
 
-    Two different tokens at a position are joined by a slash; more leave it without a name. A stack
-    that reads vectors is left out.
+    Two different tokens at a position are joined by a slash; more leave it without a name. A
+    position that shows an image has the name of its place there. A stack that reads vectors is left
+    out.
     """
     vocabulary = vocabulary_of(model, None)
+    config = getattr(foreign_of(model), "config", None)
     names_by_stack = {}
     for stack in stacks_of(model):
         ids = [call_ids for call in calls if (call_ids := call.ids_of(stack)) is not None]
@@ -33,6 +36,13 @@ def position_names(calls: Sequence[Call], model: nn.Module) -> dict[str, tuple[s
                 names.append("")
             else:
                 names.append("/".join(token_name(token, vocabulary) for token in tokens))
+        places = [
+            image_places(config, call_ids, call.options.get("image_grid_thw"))
+            for call_ids, call in zip(ids, calls, strict=True)
+        ]
+        shown = [place for place in places if place is not None]
+        if shown and len(shown) == len(places) and (torch.cat(shown) == shown[0][:1]).all():
+            names = image_names(names, shown[0][0])
         names_by_stack[stack] = tuple(names)
     return names_by_stack
 

@@ -215,7 +215,10 @@ class ForeignHooks:
             model.current_pass.remind(structure.name, "encoder", model.point("encoder"))
         is_turned = form == "length first" and not hasattr(model.foreign, "config")
         point, stream = model.point(structure.name), to_batch_first(hidden, form)
-        model.current_pass.announce(structure.name, point, stream, is_turned=is_turned)
+        config = getattr(model.foreign, "config", None)
+        model.current_pass.announce(
+            structure.name, point, stream, config=config, is_turned=is_turned
+        )
 
     def _padding(self, path: str, encoder: nn.TransformerEncoder) -> None:
         """Write the zeros at padding that an encoder of plain torch writes without hooks."""

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from attnlab.errors import WrongUsage
 from attnlab.pretrained.backends.caches import order_of
+from attnlab.pretrained.images import image_places
 from attnlab.pretrained.structure import ModelStructure
 from attnlab.pretrained.tracing import ModuleCall, inside
 from attnlab.sites import SitedModule
@@ -148,7 +149,8 @@ class StackInputs:
     """The inputs of a stack: ids (batch, length), real (batch, length), and the number of earlier
     tokens.
 
-    cache: holds the earlier tokens · memory (batch, key, width): what cross-attention reads.
+    cache: holds the earlier tokens · memory (batch, key, width): what cross-attention reads ·
+    grids: of the images, see `image_places`.
     """
 
     ids: Tensor | None = None
@@ -156,6 +158,7 @@ class StackInputs:
     offset: int = 0
     cache: Any = None
     memory: Tensor | None = None
+    grids: Tensor | None = None
 
     def last_real(self, batch: int, length: int) -> Tensor | None:
         """Return which of the last tokens are real, (batch, length); None where that is unknown."""
@@ -191,7 +194,8 @@ def stack_inputs(
     memory = arguments.get("encoder_hidden_states", arguments.get("memory"))
     if not isinstance(memory, Tensor):
         memory = None
-    return StackInputs(ids, _real(arguments, is_plain=is_plain), offset, cache, memory)
+    grids = arguments.get("image_grid_thw")
+    return StackInputs(ids, _real(arguments, is_plain=is_plain), offset, cache, memory, grids)
 
 
 def _real(arguments: Mapping[str, object], *, is_plain: bool) -> Tensor | None:
@@ -279,9 +283,17 @@ class PassState:
             self._caches[stack] = weakref.ref(cache)
 
     def announce(
-        self, stack: str, point: SitedModule, hidden: Tensor, *, is_turned: bool = False
+        self,
+        stack: str,
+        point: SitedModule,
+        hidden: Tensor,
+        *,
+        config: Any = None,
+        is_turned: bool = False,
     ) -> None:
         """Tell the hooks what a stack reads: ids where they are known, else the stream.
+
+        config: of the model, which says what stands for an image.
 
         is_turned: ids may be (length, batch), as the stream is; models of transformers take theirs
         batch first.
@@ -289,16 +301,18 @@ class PassState:
         self.results.pop(stack, None)
         inputs = self._inputs.pop(stack, StackInputs())
         tokens, ids, (batch, length) = hidden, inputs.ids, hidden.shape[:2]
+        places = None
         if ids is not None and is_turned and tuple(ids.shape) == (length, batch):
             ids = ids.t()
         if ids is not None and tuple(ids.shape) == (batch, length):
             tokens = ids
+            places = image_places(config, ids, inputs.grids)
         real = inputs.last_real(batch, length)
         self._text = tokens, real
         rows = self._rows(stack, inputs.cache, batch) if inputs.offset else None
         if inputs.cache is not None:
             self._caches[stack] = weakref.ref(inputs.cache)
-        point.announce(tokens.detach(), inputs.offset, real, rows)
+        point.announce(tokens.detach(), inputs.offset, real, rows, places)
 
     def remind(self, stack: str, memory: str, point: SitedModule) -> None:
         """Tell the hooks again what another stack has read, if this one receives it in other

@@ -60,9 +60,11 @@ def _first_inputs(model: Any, takes: Collection[str], source: torch.Generator) -
 
 
 def _reads_pictures_too(model: Any) -> bool:
-    """Have text and picture encoders of their own, as in CLIP?"""
-    vision = getattr(getattr(model, "config", None), "vision_config", None)
-    return vision is not None and hasattr(model, "vision_model") and hasattr(model, "text_model")
+    """Have text and picture encoders of their own, as in CLIP; not a chat model's?"""
+    config = getattr(model, "config", None)
+    if getattr(config, "vision_config", None) is None or hasattr(config, "image_token_id"):
+        return False
+    return hasattr(model, "vision_model") and hasattr(model, "text_model")
 
 
 def _picture(config: Any, source: torch.Generator) -> Tensor:
@@ -77,7 +79,7 @@ def _ids(config: Any, length: int, source: torch.Generator) -> Tensor:
     text = config
     if hasattr(config, "get_text_config"):
         text = config.get_text_config()
-    special: set[Any] = set()
+    special: set[Any] = {getattr(config, "image_token_id", None)}  # it needs an image
     for name in ("pad", "bos", "eos"):  # several tokens may end a text, as in instruct models
         token = getattr(text, f"{name}_token_id", None)
         if isinstance(token, list | tuple):

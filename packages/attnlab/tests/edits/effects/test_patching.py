@@ -416,3 +416,11 @@ def test_positions_of_an_encoder_decoder_are_named_by_what_each_stack_reads():
     assert titles == ["encoder.layers.*.residual_before", "decoder.layers.*.residual_before"]
     assert len(found.tokens["encoder"]) == source.shape[1]
     assert found.tokens["decoder"][0] == str(int(target[0, 0]))
+
+
+def test_a_site_by_its_whole_name_is_patched():
+    each = given(4, "decoder")
+    other = (each.inputs + 1) % 11
+    embedding = patch_all(*each.whole, other, "embedding", **each.loss)
+    first = patch_all(*each.whole, other, "layers.0.residual_before", **each.loss)
+    close(embedding.effects, first.effects, torch.float64)

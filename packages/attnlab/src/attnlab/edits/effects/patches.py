@@ -37,7 +37,7 @@ from attnlab.errors import WrongUsage, not_none, require_known
 from attnlab.look.inputs import Inputs
 from attnlab.look.position_names import position_names
 from attnlab.look.target_ids import Target
-from attnlab.sites import matches, part_of, site_suffix
+from attnlab.sites import matches, part_of, site_names, site_suffix
 
 What = Literal["stream", "heads", "attentions", "mlps"]
 
@@ -179,7 +179,8 @@ def patch_all(
 
 def _sites_of(model: nn.Module, what: str) -> list[str]:
     """List the sites whose values are patched."""
-    if not isinstance(what, str) or not ("." in what or "*" in what):
+    is_site = isinstance(what, str) and ("." in what or "*" in what or what in site_names(model))
+    if not is_site:
         require_known("set of patches", what, _PATTERNS)
     sites = matches(_PATTERNS.get(what, what), model)
     for site in sites:

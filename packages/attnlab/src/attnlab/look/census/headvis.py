@@ -25,7 +25,7 @@ from attnlab.core import store
 from attnlab.core.store import JsonObject
 from attnlab.display import Card, displayed, frame
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.look.census.result import Census
+from attnlab.look.census.result import Census, Role
 from attnlab.look.collector import run_collector
 from attnlab.look.corpus.corpus import batches, inputs_of
 from attnlab.look.corpus.measures import HeadReader, Rows
@@ -55,7 +55,7 @@ _METRICS = {
     "uniform": ("uniform", "the effect of equal weights on all keys"),
 }
 """The metrics that are written: HeadVis' name, and the column of `Census.table`."""
-_LISTS: Mapping[str, str] = {"query": "top_query_tokens", "key": "top_key_tokens"}
+_LISTS: dict[Role, str] = {"query": "top_query_tokens", "key": "top_key_tokens"}
 
 
 @displayed
@@ -127,7 +127,7 @@ class HeadVis:
                 examples.append(HeadVisExample(head, *at))
         return examples
 
-    def tokens(self, head: str, role: str = "key") -> list[tuple[str, float]]:
+    def tokens(self, head: str, role: Role = "key") -> list[tuple[str, float]]:
         """Return the tokens with the largest weight as "key" or "query", and that weight."""
         if role not in _LISTS:
             raise WrongUsage(f"role is 'key' or 'query'; got {role!r}.")

@@ -180,7 +180,7 @@ def _joined_read(reads: Sequence[Read], number: int) -> Read:
     while chain[-1].before is not None:
         chain.append(reads[chain[-1].before])
     length, is_padded = 0, False
-    ids, real = [], []
+    ids, real, places = [], [], []
     for read, rows in zip(reversed(chain), reversed(_row_orders(chain)), strict=True):
         kept_rows = slice(None) if rows is None else rows
         known = torch.ones(read.shape, dtype=torch.bool)
@@ -189,6 +189,8 @@ def _joined_read(reads: Sequence[Read], number: int) -> Read:
         if read.ids is not None:
             ids.append(read.ids[kept_rows])
         real.append(known[kept_rows])
+        text = torch.full((*read.shape, 3), -1)
+        places.append((text if read.places is None else read.places)[kept_rows])
         length += read.shape[1]
     return replace(
         chain[0],
@@ -198,6 +200,7 @@ def _joined_read(reads: Sequence[Read], number: int) -> Read:
         real=torch.cat(real, 1) if is_padded else None,
         before=None,
         rows=None,
+        places=torch.cat(places, 1) if any(read.places is not None for read in chain) else None,
     )
 
 

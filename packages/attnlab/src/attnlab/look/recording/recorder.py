@@ -212,7 +212,8 @@ class _Recorder(Hook):
         if before is not None and reading.rows is not None:
             rows = reading.rows.cpu()
         shape, edits = (tokens.shape[0], tokens.shape[1]), self._store.edits
-        read = Read(part, ids, shape, reading.offset, real, before, edits, rows=rows)
+        places = reading.places
+        read = Read(part, ids, shape, reading.offset, real, before, edits, rows=rows, places=places)
         self._stacks[part] = len(self._store.reads)
         self._store.reads.append(read)
         self._sides.clear()

@@ -136,8 +136,9 @@ def check_all(name: str, numbers: list[int], size: int, site: str) -> None:
 def rows_read(read: Read, rows: list[int]) -> Read:
     """Return some rows of a read."""
     rows = [row for row in rows if row < read.shape[0]]
-    ids, real = (None if kept is None else kept[rows] for kept in (read.ids, read.real))
-    picked = replace(read, ids=ids, real=real, shape=(len(rows), read.shape[1]))
+    by_row = (read.ids, read.real, read.places)
+    ids, real, places = (None if kept is None else kept[rows] for kept in by_row)
+    picked = replace(read, ids=ids, real=real, places=places, shape=(len(rows), read.shape[1]))
     if read.rows is None:
         return picked
     before = list(map(read.row_before, rows))

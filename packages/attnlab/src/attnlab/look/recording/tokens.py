@@ -9,6 +9,7 @@ from torch import Tensor
 from attnlab.core.store import JsonObject
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage, type_words
+from attnlab.pretrained.images import place_name
 
 Vocabulary: TypeAlias = Sequence[str] | Mapping[int, str] | Callable[[int], str]
 
@@ -40,7 +41,8 @@ class Read:
     padding · before: the number of the read that this one continues, under a key/value cache ·
     edits: in force during the pass · names: of the positions of a single input, if there are better
     ones than those of its ids · rows (batch,): the rows of the read before that these continue,
-    None for the same rows.
+    None for the same rows · places (batch, length, 3): the image, row and column that a position
+    shows, -1 at text and where unknown; None without images.
     """
 
     part: str
@@ -52,6 +54,7 @@ class Read:
     edits: tuple[JsonObject, ...]
     names: tuple[str, ...] | None = None
     rows: Tensor | None = None
+    places: Tensor | None = None
 
     def row_before(self, row: int) -> int:
         """Return the row of the read before that a row continues."""
@@ -133,7 +136,7 @@ class Span:
         names = []
         for parts in read.ids[self.row].unsqueeze(-1).flatten(1).tolist():
             names.append("+".join(name_of(part, vocabulary) for part in parts))
-        return names
+        return names if read.places is None else image_names(names, read.places[self.row])
 
     def real(self) -> list[bool]:
         """Return which positions are not padding, if known."""
@@ -156,6 +159,16 @@ class Positions:
     def real(self) -> list[bool]:
         """Return which positions are not padding, if known."""
         return [is_real for span in self.spans for is_real in span.real()][self.first :]
+
+
+def image_names(names: Sequence[str], places: Tensor) -> list[str]:
+    """Name the positions of one input that show an image by it, row and column: places (length,
+    3)."""
+    images = 1 + int(places[:, 0].max())
+    return [
+        name if place[0] < 0 else place_name(place, images)
+        for name, place in zip(names, places.tolist(), strict=True)
+    ]
 
 
 def unknown_positions(length: int) -> Positions:
