@@ -7,7 +7,7 @@ import pytest
 
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun
-from attnlab.experiments.population import fit
+from attnlab.experiments.population import block_training, training
 
 TINY = "steps=20 evaluate_every=10"
 
@@ -91,6 +91,10 @@ def test_the_population_itself_is_shown_and_opened(run, monkeypatch):
         ("run all --seeds 2", 2, "--seeds is for one experiment at a time"),
         ("run sorting --stop-when-solved", 2, "--stop-when-solved needs --seeds"),
         ("run sorting --seeds 2 --layout sideways", 2, "sideways"),
+        ("run sorting --seeds 2 --workers 2", 2, "--workers is for more than 1,000 seeds"),
+        ("run sorting --seeds 2 --engine ray", 2, "--engine ray is for more than 1,000 seeds"),
+        ("run sorting --estimate", 2, "--estimate is for more than 1,000 seeds"),
+        ("run sorting --seeds 2000 --price 1", 2, "--price needs --estimate"),
         ("show three/10", 2, "no member '10'; it has the seeds 7 to 9"),
         ("trace runs/three/99 cab", 2, "no member '99'"),
         ("run sorting --seeds 2 --out runs/three", 3, "holds a run already"),
@@ -105,10 +109,23 @@ def test_mistakes_are_one_sentence(run, typed, status, sentence):
 
 
 def test_a_population_that_cannot_be_held_is_status_3(run, monkeypatch):
-    monkeypatch.setattr(fit, "free_memory", lambda: 10**6)
+    monkeypatch.setattr(training, "free_memory", lambda: 10**6)
     status, _, err = run("run sorting --seeds 5000")
     assert status == CouldNotRun.exit_status
     assert "train at most" in err
+
+
+def test_an_estimate_of_many_seeds_makes_nothing(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(block_training, "BLOCK", 4)
+    status, out, _ = run(
+        f"run sorting --seeds 2000 --workers 2 --estimate --price 1.5 --set {TINY}"
+    )
+    assert status == 0
+    assert out.startswith("4 seeds: ")
+    assert re.search(r"^2,000 seeds: .* on 2 of them, [\d.]+ at 1.5 an hour, ", out, re.M)
+    assert "1,000,000 seeds: " in out
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_inside_a_population_is_said(run, runs, tmp_path):

@@ -9,8 +9,8 @@ from attnlab.edits.effects.census_effects import head_effects
 from attnlab.edits.effects.significance import assess
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.census import add_effects, census, census_in_shares, estimate_census
+from attnlab.experiments.executors import Where
 from attnlab.experiments.model_loader import load_pretrained
-from attnlab.experiments.sweeps.executors import Where
 from attnlab.look.census import count, count_heads, open_census
 from attnlab.look.corpus import Corpus
 from attnlab.models import Decoder, DecoderConfig
@@ -186,7 +186,7 @@ def test_a_ray_cluster_of_three_nodes_gives_the_table_of_one_pass(folders, tmp_p
 
 
 def test_jobs_need_submitit_and_a_cluster(monkeypatch):
-    from attnlab.experiments.sweeps.executors import make_engine
+    from attnlab.experiments.executors import make_engine
 
     with pytest.raises(WrongUsage, match="leave --workers out"):
         make_engine(Where("slurm", 2))

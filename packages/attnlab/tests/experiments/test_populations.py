@@ -16,6 +16,7 @@ from attnlab.experiments.population import (
     open_population,
     open_run,
 )
+from attnlab.experiments.population.blocks import MemoryBlocks
 from attnlab.experiments.population.population_heads import record_heads
 from attnlab.experiments.registry import find
 from attnlab.experiments.sorting import SortingConfig
@@ -96,9 +97,9 @@ def test_a_population_that_learned_nothing_fails_its_claim(begun):
 
 
 def test_the_weights_of_each_member_are_those_of_its_best_evaluation(learned):
-    rolled = dataclasses.replace(
-        learned, weights={name: value.roll(1, 0) for name, value in learned.weights.items()}
-    )
+    others = {name: value.roll(1, 0) for name, value in learned.weights.items()}
+    block = dataclasses.replace(learned.blocks[0], weights=others)
+    rolled = dataclasses.replace(learned, blocks=MemoryBlocks(block))
     for index in (0, 5, 9):
         best = learned.trained(index).evaluation.figures
         judge = learned.problem_of([index]).members[0].judge

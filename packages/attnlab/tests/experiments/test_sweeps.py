@@ -23,13 +23,14 @@ import torch
 import attnlab
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments import executors
+from attnlab.experiments.executors import Engine, Where, make_engine
 from attnlab.experiments.folder import Finished
 from attnlab.experiments.population import train_population
 from attnlab.experiments.registry import find
 from attnlab.experiments.resumption import resume
-from attnlab.experiments.sweeps import executors, open_sweep, runner, sweep, unit
+from attnlab.experiments.sweeps import open_sweep, runner, sweep, unit
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
-from attnlab.experiments.sweeps.executors import Engine, Where, make_engine
 from attnlab.experiments.sweeps.outcome import Outcome
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.report import make_content
@@ -403,7 +404,7 @@ def is_running(number):
 def test_a_script_that_uses_workers_is_run_once_and_their_prints_are_no_output(tmp_path):
     file = tmp_path / "script.py"
     file.write_text(
-        "from attnlab.experiments.sweeps import executors\n"
+        "from attnlab.experiments import executors\n"
         "print('begun')\n"
         "executors.compute = print\n"
         "with executors.make_engine(executors.Where('local', 2)) as engine:\n"

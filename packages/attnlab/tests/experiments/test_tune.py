@@ -9,15 +9,15 @@ import pytest
 
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.executors import Engine, Failure
 from attnlab.experiments.registry import find
 from attnlab.experiments.resumption import resume
 from attnlab.experiments.sweeps import runner
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
 from attnlab.experiments.sweeps.cells import make_cell
-from attnlab.experiments.sweeps.executors import Engine
 from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
 from attnlab.experiments.sweeps.plan import Plan
-from attnlab.experiments.sweeps.unit import Failure, Member, Result
+from attnlab.experiments.sweeps.unit import Member, Result
 from attnlab.experiments.tune import open_search, tune
 from attnlab.experiments.tune.report import make_content
 from attnlab.experiments.tune.study import distribution, is_log, readable

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from attnlab.configs import Config
 from attnlab.draw.wire import LEVELS, pack
 from attnlab.errors import CouldNotRun, WrongUsage, typed
+from attnlab.experiments.population.blocks import padded
 from attnlab.experiments.population.heads_sections import (
     attention_name,
     axis_names,
@@ -25,6 +26,7 @@ from attnlab.experiments.population.heads_sections import (
 )
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.population_heads import (
+    MOST_COMPARED,
     AttentionHeads,
     PopulationHeads,
     record_heads,
@@ -78,29 +80,31 @@ def _members(folder: str, text: str) -> dict[str, object]:
 
 
 def _figures(population: Population, text: str) -> dict[str, object]:
-    """Describe all that is known of the members but their attention."""
-    history, members = population.history, range(len(population))
-    losses = torch.stack(history.losses, 1)
-    for index, end in enumerate(history.ends):
-        if end is not None:  # losses after a member's end are not its training
-            losses[index, torch.tensor(history.steps) > end] = math.nan
+    """Describe all that is known of the first members but their attention."""
+    number, steps, told = min(len(population), MOST_COMPARED), population.steps, str(population)
+    if number < len(population):
+        told += f"; the first {number:,} are shown here"
+
+    def first_of(name: str) -> Any:
+        return next(population.blocks.column(name))[:number]  # a block has no fewer members
+
+    losses = padded(first_of("loss_by_step"), len(steps))
     last = [next(filter(math.isfinite, reversed(values)), None) for values in losses.tolist()]
-    trained = list(map(population.trained, members))
     figures: dict[str, list[object]] = {}
-    for name in history.figures():
-        figures[name] = [result and _known(result.evaluation.figures[name]) for result in trained]
+    for name in population.figures:
+        figures[name] = list(map(_known, first_of(name).tolist()))
     return {
         "experiment": population.experiment,
         "text": text,
         "settings": population.config.to_mapping(),
-        "told": str(population),
+        "told": told,
         "problem": asdict(population.problem_description),
-        "names": list(map(population.name, members)),
-        "solvedAt": population.solved_at,
-        "faults": history.faults,
+        "names": list(map(population.name, range(number))),
+        "solvedAt": population.solved_at[:number],
+        "faults": [text or None for text in first_of("diverged")],
         "loss": last,
         "figures": figures,
-        "steps": history.steps,
+        "steps": steps,
         "losses": pack(losses),
         "looked": [],
         "attentions": [],
@@ -112,7 +116,8 @@ def _member(folder: str, member: str) -> dict[str, object]:
     population = open_population(folder)
     index = population.index(member)
     own = {"seed": population.seeds[index], "settings": population.config.to_mapping()}
-    metrics = population.history.lines(index)
+    block, row = divmod(index, population.blocks.size)
+    metrics = population.blocks[block].history.lines(row)
     return {"config": {**population.description, **own}, "claims": [], "metrics": metrics}
 
 

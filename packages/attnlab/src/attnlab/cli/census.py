@@ -20,7 +20,7 @@ from attnlab.cli.options import (
 from attnlab.cli.output_folder import show_page
 from attnlab.cli.progress import corpus_lines, counting, progress, steps_of
 from attnlab.cli.prompts import check_corpus_command, open_model, open_reader
-from attnlab.cli.terminal import print_json, say, show_table
+from attnlab.cli.terminal import duration, print_json, say, show_table
 from attnlab.display import card_of
 from attnlab.errors import WrongUsage
 
@@ -84,7 +84,7 @@ def count(
     from attnlab.edits.effects.sweep import SweepOptions
     from attnlab.experiments.census import census as count_all
     from attnlab.experiments.census import census_in_shares, estimate_census
-    from attnlab.experiments.sweeps.executors import Where
+    from attnlab.experiments.executors import Where
     from attnlab.look.census.result import CENSUS_FILE, census_folder
     from attnlab.look.corpus import Corpus
 
@@ -174,20 +174,12 @@ def _show_estimate(rate: "CensusRate", price: float | None) -> int:
     """Print how fast heads were counted, and what a million and a billion tokens would take."""
     say(f"{rate.tokens:,} tokens in {rate.seconds:.2g} s: {rate.per_second:,.0f} a second here")
     if rate.effects:
-        say(f"effects, once: about {_duration(rate.effects)}")
+        say(f"effects, once: about {duration(rate.effects)}")
     for words, tokens in (("a million", 10**6), ("a billion", 10**9)):
         seconds = tokens / rate.per_second
         costs = "" if price is None else f", {price * seconds / 3600.0:,.2f} at {price:g} an hour"
-        say(f"{words} tokens: {_duration(seconds)} on one such machine{costs}")
+        say(f"{words} tokens: {duration(seconds)} on one such machine{costs}")
     return 0
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60.0:
-        return f"{seconds:.0f} s"
-    if seconds < 3600.0:
-        return f"{seconds / 60.0:.0f} min"
-    return f"{seconds / 3600.0:,.1f} hours"
 
 
 def _share_of(shard: str) -> tuple[int, int]:

@@ -155,6 +155,27 @@ class LongTextOptions(_Optional):
     """With --document: allow a text that exceeds the model's context length."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class BlockOptions(_Optional):
+    """Options of run that only more than 1,000 seeds need."""
+
+    workers: OptionalWholeNumber = None
+    """With more than 1,000 seeds: how many processes on this machine share the blocks; by default
+    1, or on resuming as many as at the start."""
+
+    address: str | None = None
+    """With --engine ray: HOST:PORT of the cluster, or auto for the one on this machine. With slurm:
+    a partition, or here for jobs on this machine."""
+
+    estimate: Switch = False
+    """With more than 1,000 seeds: train a part of one block alone, and say how long all seeds would
+    take, and how much room."""
+
+    price: float | None = None
+    """The price of an hour of one core, for --estimate."""
+
+
 NO_OPTIONS = PretrainedOptions()
 HERE, WHOLE_CORPUS = EngineOptions(), CorpusOptions()
-NO_LONG_TEXT = LongTextOptions()
+NO_LONG_TEXT, NO_BLOCKS = LongTextOptions(), BlockOptions()

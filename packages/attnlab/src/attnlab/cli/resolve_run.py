@@ -44,7 +44,7 @@ def find_run(name: str) -> Path:
         raise WrongUsage(f"name a run: its folder, or the name of one in runs/; {runs_there()}")
     for path in (Path(name), RUNS / name):
         if is_run(path):
-            return path
+            return _by_seed(path)
     here = Path(name)
     folder = find_folder(name)
     inside = sorted(str(folder / run) for run in runs_in(folder))
@@ -58,9 +58,19 @@ def find_run(name: str) -> Path:
     raise CouldNotRun(f"there is no run in {name}; {hint}")
 
 
+def _by_seed(path: Path) -> Path:
+    """Return the path of a member by its seed, where it is given by its block and row."""
+    if not _MEMBER.fullmatch(path.name) or os.path.isfile(path / "config.json"):
+        return path
+    from attnlab.experiments.folder import member_path
+
+    return member_path(path)
+
+
 def _refuse_member(path: Path) -> None:
     """Raise an error that explains a wrong path inside a population, such as a missing member."""
     from attnlab.experiments.folder import is_finished, kind_of, read_config
+    from attnlab.experiments.run_config import seeds_of_config
 
     config = read_config(path.parent)
     if config is None or kind_of(config) != "population":
@@ -70,7 +80,7 @@ def _refuse_member(path: Path) -> None:
             f"the population in {path.parent} is unfinished; its models can be opened once it is "
             f"finished: attnlab resume {typed(path.parent)}"
         )
-    example = path.parent / str(config["population"]["seeds"][0])
+    example = path.parent / str(seeds_of_config(config["population"])[0])
     raise WrongUsage(
         f"the population in {path.parent} has no member {path.name!r}; members are named as "
         f"{example}."
@@ -78,11 +88,18 @@ def _refuse_member(path: Path) -> None:
 
 
 def is_run(path: Path) -> bool:
-    """Is this the folder of a run, or a member of a population (`runs/sorting-64-seeds/17`)?"""
+    """Is this the folder of a run, or a member of a population (`runs/sorting-64-seeds/17`; in
+    blocks also `runs/sorting-2048-seeds/1/17`)?"""
     # Unlike Path, os.path returns False for a name that is too long.
-    in_population = os.path.isfile(path.parent / "population.safetensors")
-    is_member = in_population and _MEMBER.fullmatch(path.name) is not None
+    parent, is_member = path.parent, _MEMBER.fullmatch(path.name) is not None
+    in_population = os.path.isfile(parent / "population.safetensors") or _has_blocks(parent)
+    in_block = _MEMBER.fullmatch(parent.name) is not None and _has_blocks(parent.parent)
+    is_member = is_member and (in_population or in_block)
     return is_member or os.path.isfile(path / "config.json")
+
+
+def _has_blocks(path: Path) -> bool:
+    return os.path.isdir(path / "blocks") and os.path.isfile(path / "config.json")
 
 
 def runs_in(parent: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """The output of a command for a finished run, population, sweep or hyper-parameter search."""
 
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     Result = Report | Population | Sweep | Search
 
+_MAX_FAULTS = 20  # that are printed
 _MAX_ROWS = {"Sweep": 60, "Search": 10}  # of the table of cells or trials
 
 
@@ -30,8 +32,11 @@ def show_result(result: "Result", *, as_json: bool, in_full: bool = False) -> in
     if kind in _MAX_ROWS:
         _show_rows(result, report, _MAX_ROWS[kind])
     terminal.show_claims(report.claims, in_full=in_full)
-    for name, fault in getattr(result, "faults", {}).items():
+    faults = getattr(result, "faults", {})
+    for name, fault in islice(faults.items(), _MAX_FAULTS):
         say(f"seed {name} diverged {fault}")
+    if len(faults) > _MAX_FAULTS:
+        say(f"… and {len(faults) - _MAX_FAULTS:,} more diverged", is_quiet=True)
     say(f"report   {folder / 'report.html'}")
     say(f"look at  attnlab open {typed(folder)}{_commands(result, folder)}", is_quiet=True)
     return report.exit_status

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnlab.cli.options import (
+    NO_BLOCKS,
     AsJson,
+    BlockOptions,
     GridOptions,
     OptionalWholeNumber,
     Quiet,
@@ -19,7 +21,8 @@ from attnlab.cli.options import (
 from attnlab.cli.resolve_run import RUNS, find_run, in_run_folder
 from attnlab.cli.results import show_finished, show_result
 from attnlab.cli.run_all import run_all
-from attnlab.errors import WrongUsage
+from attnlab.cli.terminal import duration, say
+from attnlab.errors import WrongUsage, not_none
 
 if TYPE_CHECKING:
     from attnlab.cli.results import Result
@@ -35,7 +38,8 @@ def run(
     seed: WholeNumber = 0,
     seeds: OptionalWholeNumber = None,
     stop_when_solved: Switch = False,
-    engine: Literal["auto", "eager", "compiled"] = "auto",
+    engine: Literal["auto", "eager", "compiled", "ray", "slurm"] = "auto",
+    blocks: BlockOptions = NO_BLOCKS,
     claims: Switch = False,
     full: Switch = False,
     training: TrainingOptions = _DEFAULTS,
@@ -51,11 +55,12 @@ def run(
         The seed of all randomness; the same seed gives the same weights, byte for byte.
     seeds
         How many models to train at once, the first with --seed; the report then also shows what
-        only many seeds can show.
+        only many seeds can show. More than 1,000 are trained and kept in blocks of 1,024.
     stop_when_solved
         With --seeds: stop training each model as soon as it solves the task.
     engine
-        Whether training steps are compiled; auto compiles where that pays.
+        Whether training steps are compiled; auto compiles where that pays. With more than 1,000
+        seeds, ray or slurm: where the blocks are trained.
     claims
         For all: also print every claim with its measurement, as a single experiment always does.
     full
@@ -67,6 +72,7 @@ def run(
 
     is_all = name == "all"
     _check_run(is_all, seeds, stop_when_solved, training)
+    _check_blocks(seeds, engine, blocks)
     if full and seeds is not None:
         raise WrongUsage("--full is for a run without --seeds; --set takes single settings.")
     settings = training.settings()
@@ -81,7 +87,10 @@ def run(
     if seeds is not None:
         folder, title = f"{name}-{seeds}-seeds", f"{name}, {seeds:,} seeds"
         options["stop_when_solved"] = stop_when_solved
+        options |= {"workers": blocks.workers, "address": blocks.address}
         make = partial(train_population, name, _seed_range(seeds, seed))
+    if blocks.estimate:
+        return _show_estimate(name, _seed_range(not_none(seeds), seed), settings, blocks)
     with _suggesting_a_sweep(name, training.set_ or ()):
         return _train_and_show(partial(make, settings=settings, **options), folder, title, training)
 
@@ -115,6 +124,40 @@ def _check_run(
             "--seeds is for one experiment at a time, such as: attnlab run sorting --seeds 64"
         )
     _check_resume(replace(training, out=None) if is_all else training)
+
+
+def _check_blocks(seeds: int | None, engine: str, blocks: BlockOptions) -> None:
+    """Raise `WrongUsage` for options of blocks without more than 1,000 seeds."""
+    names = blocks.typed_names() + [f"--engine {engine}"] * (engine in ("ray", "slurm"))
+    if names and (seeds is None or seeds <= 1_000):
+        raise WrongUsage(
+            f"{names[0]} is for more than 1,000 seeds, which are trained in blocks of 1,024, such "
+            "as: attnlab run sorting --seeds 10240"
+        )
+    if blocks.price is not None and not blocks.estimate:
+        raise WrongUsage("--price needs --estimate.")
+
+
+def _show_estimate(
+    name: str, seeds: range, settings: Mapping[str, str], blocks: BlockOptions
+) -> int:
+    """Print how fast a block is trained, and what all seeds and a million would take."""
+    from attnlab.experiments.population.block_training import estimate_population
+    from attnlab.experiments.population.fit import plan_population
+
+    rate, cores = estimate_population(plan_population(name, seeds, settings)), blocks.workers or 1
+    say(
+        f"{rate.seeds:,} seeds: {duration(rate.seconds)} on one core here, {rate.per_second:.3g} a "
+        f"second; {rate.num_bytes:,} bytes a seed before compression"
+    )
+    for number in dict.fromkeys((len(seeds), 1_000_000)):
+        seconds = number / rate.per_second / cores
+        costs = ""
+        if blocks.price is not None:
+            costs = f", {blocks.price * cores * seconds / 3600.0:,.2f} at {blocks.price:g} an hour"
+        room = number * rate.num_bytes / 1e9
+        say(f"{number:,} seeds: {duration(seconds)} on {cores} of them{costs}, {room:.2g} GB")
+    return 0
 
 
 def _check_resume(training: TrainingOptions) -> None:
@@ -161,8 +204,8 @@ def resume_(
     run
         A run folder, or the name of one in runs/.
     workers
-        For a sweep or a search: how many processes on this machine share the remaining work; by
-        default as many as at its start.
+        For a sweep, a search or more than 1,000 seeds: how many processes on this machine share
+        the remaining work; by default as many as at its start.
     as_json
         Print the claims as JSON.
     quiet

@@ -355,3 +355,12 @@ def show_report(report: "Report", folder: Path) -> None:
         say(f"attnlab open {typed(folder)} writes its report", is_quiet=True)
     else:
         say(f"report   {folder / 'report.html'}")
+
+
+def duration(seconds: float) -> str:
+    """Write seconds in the unit that a person takes."""
+    if seconds < 60.0:
+        return f"{seconds:.0f} s"
+    if seconds < 3600.0:
+        return f"{seconds / 60.0:.0f} min"
+    return f"{seconds / 3600.0:,.1f} hours"

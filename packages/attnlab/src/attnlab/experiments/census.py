@@ -21,9 +21,8 @@ from attnlab.core.store import LOCK, JsonObject, locked, make_folder, write_byte
 from attnlab.edits.effects.census_effects import head_effects
 from attnlab.edits.effects.sweep import USUAL, SweepOptions
 from attnlab.errors import AttnlabError, WrongUsage, is_integer
+from attnlab.experiments.executors import Failure, Where, make_engine
 from attnlab.experiments.model_loader import load_pretrained
-from attnlab.experiments.sweeps.executors import Where, make_engine
-from attnlab.experiments.sweeps.unit import Failure
 from attnlab.look.census import Census, count_heads, merge_censuses, open_census
 from attnlab.look.census.count import Shard
 from attnlab.look.census.result import CENSUS_FILE, census_folder

@@ -24,7 +24,7 @@ from attnlab.experiments.claims import Claim, read_claims
 from attnlab.experiments.run_config import Kind as Kind
 from attnlab.experiments.run_config import ListedRun as ListedRun
 from attnlab.experiments.run_config import RunConfig as RunConfig
-from attnlab.experiments.run_config import RunState, refuse_another
+from attnlab.experiments.run_config import RunState, refuse_another, seeds_of_config
 
 _LEAST_FREE = 4 * 2**20  # a run of the default size writes about half a megabyte
 _CONFIG = {
@@ -267,6 +267,29 @@ def _has_config(folder: Path) -> bool:
     return os.path.isfile(folder / "config.json")
 
 
+def member_path(path: Path) -> Path:
+    """Return the path of a population's member by its seed, RUN/SEED, also for RUN/BLOCK/ROW.
+
+    Raises:
+        WrongUsage: the population in RUN has no such block or row.
+    """
+    folder, block, row = path.parent.parent, path.parent.name, path.name
+    if not (block.isdecimal() and row.isdecimal()):
+        return path
+    config = read_config(folder)
+    many = {} if config is None else config.get("population", {})
+    if "block" not in many:
+        return path
+    seeds, index = seeds_of_config(many), int(block) * many["block"] + int(row)
+    if int(row) >= many["block"] or index >= len(seeds):
+        last, rest = divmod(len(seeds) - 1, many["block"])
+        raise WrongUsage(
+            f"the population in {folder} has no member {block}/{row}; its blocks of "
+            f"{many['block']:,} end with {last}/{rest}."
+        )
+    return folder / str(seeds[index])
+
+
 def kind_of(config: Mapping[str, object]) -> Kind:
     """Return the kind of run that a config describes."""
     for kind in _KINDS:
@@ -369,7 +392,7 @@ def _sizes(config: RunConfig) -> tuple[int, int]:
             settings = math.prod(map(len, section["axes"].values()))
         elif kind == "search":
             settings = int(section["trials"])
-        return len(section["seeds"]), settings
+        return len(seeds_of_config(section)), settings
     except (KeyError, TypeError, ValueError, AttributeError):
         return 1, 1
 

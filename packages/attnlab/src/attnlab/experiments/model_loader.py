@@ -132,7 +132,8 @@ def is_ours(path: Path | str) -> bool:
     """Does this path hold a run, a population's member or a saved model of attnlab's own?"""
     path = Path(path)
     if not os.path.isfile(path / "config.json"):
-        if not os.path.isdir(path.parent):
+        is_address = path.name.isdecimal() and path.parent.name.isdecimal()  # RUN/BLOCK/ROW
+        if not (is_address or os.path.isdir(path.parent)):
             return False
         # Imported only here: loading a pretrained model needs nothing of populations.
         from attnlab.experiments.population.storage import is_member

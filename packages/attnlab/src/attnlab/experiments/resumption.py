@@ -10,6 +10,7 @@ from attnlab.errors import CouldNotRun, WrongUsage, require_known
 from attnlab.experiments.folder import RunConfig, read_unfinished
 from attnlab.experiments.population import Population, train_population
 from attnlab.experiments.report import Report
+from attnlab.experiments.run_config import seeds_of_config
 from attnlab.experiments.runner import run
 from attnlab.experiments.sweeps import Sweep, sweep
 from attnlab.experiments.sweeps.axes import all_shown
@@ -25,8 +26,8 @@ def resume(
 
     Args:
         folder: the run's.
-        workers: processes on this machine that share a sweep or a search; None for the engine that
-            computed it before.
+        workers: processes on this machine that share a sweep, a search or a population in blocks;
+            None for the engine that computed it before.
         observer: is told of progress.
 
     Returns:
@@ -49,14 +50,17 @@ def resume(
         return sweep(name, out=folder, resume=True, workers=workers, observer=observer)
     if "search" in begun:
         return tune(name, out=folder, resume=True, workers=workers, observer=observer)
-    if workers is not None:
+    many = begun.get("population", {})
+    if workers is not None and "block" not in many:
         raise WrongUsage(
-            "workers share the cells of a sweep or the trials of a search; a run is computed "
-            "in one process."
+            "workers share the cells of a sweep, the trials of a search or the blocks of a large "
+            "population; another run is computed in one process."
         )
     file = folder / "config.json"
     with refusing_damage(str(file)):
         rerun = _begun_again(begun)
+    if workers is not None:
+        rerun = partial(rerun, workers=workers)
     try:
         return rerun(observer=observer, out=folder, resume=True)
     except WrongUsage as error:
@@ -73,7 +77,7 @@ def _begun_again(begun: RunConfig) -> Callable[..., Report | Population]:
         members = begun["population"]
         rerun = partial(
             train_population,
-            seeds=list(members["seeds"]),
+            seeds=seeds_of_config(members),
             stop_when_solved=bool(members["stop_when_solved"]),
         )
     # As texts, since a setting may have the name of an argument, as handmade's `seeds` has.

@@ -1,7 +1,7 @@
 """What a run's `config.json` holds, and how the configs of two runs differ."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -16,14 +16,16 @@ _WHERE = "computed_by."  # the engine of a sweep does not change its numbers
 
 
 class ManyConfig(TypedDict, total=False):
-    """What a config holds of many models: those of a population (seeds), the cells of a
-    sweep (seeds, axes), or the trials of a search (seeds, axes; ends: of those between two)."""
+    """What a config holds of many models: those of a population (seeds; block: members of a
+    block), the cells of a sweep (seeds, axes), or the trials of a search (seeds, axes; ends: of
+    those between two)."""
 
-    seeds: list[int]
+    seeds: list[int] | dict[str, int]
     axes: dict[str, list[Any]]
     ends: dict[str, list[float]]
     trials: int
     stop_when_solved: bool
+    block: int
 
 
 class RunConfig(TypedDict, total=False):
@@ -43,6 +45,21 @@ class RunConfig(TypedDict, total=False):
     sweep: ManyConfig
     search: ManyConfig
     computed_by: Fields
+
+
+def seeds_to_config(seeds: Sequence[int]) -> list[int] | dict[str, int]:
+    """Return seeds as a config holds them: all, or the first of a range and their number."""
+    if isinstance(seeds, range):
+        return {"first": seeds.start, "count": len(seeds)}
+    return list(seeds)
+
+
+def seeds_of_config(many: ManyConfig) -> Sequence[int]:
+    """Return the seeds that a config holds."""
+    seeds = many["seeds"]
+    if isinstance(seeds, dict):
+        return range(seeds["first"], seeds["first"] + seeds["count"])
+    return tuple(map(int, seeds))
 
 
 class ListedRun(TypedDict):

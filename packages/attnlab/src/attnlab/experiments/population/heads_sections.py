@@ -34,7 +34,7 @@ def heads_sections(heads: PopulationHeads) -> Iterator[Section]:
         if part.means[0, 0].numel() <= _MOST_CELLS:
             choices += _map_choices(heads, part)
     if choices:
-        words = WORDS.texts("heads", {"members": len(heads.members)})
+        words = WORDS.texts("heads", {"members": heads.number_words})
         yield Maps(figure="heads", choices=choices, **words)
     yield _groups_table(heads)
     spreads = [part.spread for part in heads.parts]
@@ -178,7 +178,7 @@ def _answer(spread: dict[str, float]) -> str:
 def ranked_members(heads: PopulationHeads) -> tuple[list[str], list[list[Any]]]:
     """List the members, the most typical first, as column names and rows."""
     population, rows = heads.population, []
-    figures = population.history.figures()
+    figures = population.figures
     for rank, index in enumerate(heads.ranking, 1):
         trained = not_none(population.trained(index))  # members that diverged are not ranked
         at = heads.members.index(index)

@@ -1,8 +1,9 @@
 """A trained population: the result and the model of each seed, and the report on all of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -14,13 +15,22 @@ from attnlab.display import Card, displayed
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.experiment import Problem, ProblemDescription, RunContext
 from attnlab.experiments.folder import RunConfig
+from attnlab.experiments.population.blocks import (
+    Block,
+    MemoryBlocks,
+    StoredBlocks,
+    first_steps,
+    padded,
+)
 from attnlab.experiments.registry import RunReader, learnable
 from attnlab.experiments.report import Report, describe_run
 from attnlab.experiments.words import Words
-from attnlab.train.history import Evaluation, History
+from attnlab.train.history import History
 from attnlab.train.loop import Trained
 
 WORDS = Words(__package__)
+
+_MOST_NUMBERS = 2**24  # that are read at once
 
 
 @displayed
@@ -33,9 +43,7 @@ class Population:
         description: what `config.json` holds.
         config: the settings that all share.
         seeds: one for each member.
-        history: the course of the training.
-        weights: the best weights of each member, stacked: name -> (member, …).
-        layout: the name of what held them while they were trained.
+        blocks: their results and best weights: one block in memory, or those of `folder`.
         make_report: makes the report when it is first asked for.
         folder: where they are kept; None while they only live in memory.
     """
@@ -43,23 +51,50 @@ class Population:
     experiment: str
     description: RunConfig
     config: Config
-    seeds: tuple[int, ...]
-    history: History
-    weights: Mapping[str, Tensor]
-    layout: str
+    seeds: Sequence[int]
+    blocks: MemoryBlocks | StoredBlocks
     make_report: Callable[["Population"], Report]
     folder: Path | None = None
 
     def __len__(self) -> int:
         return len(self.seeds)
 
+    @property
+    def history(self) -> History:
+        """The course of the training.
+
+        Raises:
+            WrongUsage: there are several blocks, each with its own.
+        """
+        return self._only_block.history
+
+    @property
+    def weights(self) -> Mapping[str, Tensor]:
+        """The best weights of each member, stacked: name -> (member, …).
+
+        Raises:
+            WrongUsage: there are several blocks, each with its own.
+        """
+        return self._only_block.weights
+
+    @property
+    def _only_block(self) -> Block:
+        if len(self.blocks) > 1:
+            raise WrongUsage(
+                f"this population is kept in {len(self.blocks):,} blocks: ask one of them, such as "
+                "population.blocks[0], or all members with population.by_step(name)."
+            )
+        return self.blocks[0]
+
     @cached_property
     def solved(self) -> Tensor:
-        """Which members solved the problem at each evaluated step: (member, step), boolean.
+        """Which members had solved the problem at each evaluated step: (member, step), boolean.
 
         A member that stopped early stays as it was; one that diverged solved nothing.
         """
-        return solved_at_each_step(self.history, self.problem.is_solved)
+        number = len(self.judged_steps)
+        rows = [padded(part, number) for part in self.blocks.column("solved_by_step")]
+        return torch.cat(rows).bool()
 
     @cached_property
     def solved_at(self) -> tuple[int | None, ...]:
@@ -81,52 +116,94 @@ class Population:
         """How many members solved the problem, and their share with its interval."""
         return f"{len(self.solved_steps):,} of {len(self):,} solved, {interval_text(self.success)}"
 
-    @property
+    @cached_property
     def faults(self) -> dict[str, str]:
         """The errors of members whose training diverged, by name."""
-        numbers = {}
-        for index, fault in enumerate(self.history.faults):
-            if fault is not None:
-                numbers[self.name(index)] = fault
-        return numbers
+        every = enumerate(chain.from_iterable(self.blocks.column("diverged")))
+        return {self.name(index): str(fault) for index, fault in every if fault}
 
     @property
     def whole(self) -> list[int]:
         """The indices of the members whose training did not diverge."""
-        return [index for index, fault in enumerate(self.history.faults) if fault is None]
+        return [index for index in range(len(self)) if self.name(index) not in self.faults]
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps at which the loss was noted."""
+        return list(self.blocks.facts["steps"])
 
     @property
     def judged_steps(self) -> list[int]:
         """The steps after which the members were evaluated."""
-        return self.history.judged_steps
+        return list(self.blocks.facts["judged_steps"])
+
+    @property
+    def figures(self) -> list[str]:
+        """The names of the figures of the evaluations."""
+        return list(self.blocks.facts["figures"])
+
+    @property
+    def layout(self) -> str:
+        """The name of what held the members while they were trained."""
+        return str(self.blocks.facts["layout"])
+
+    def by_step(self, name: str) -> Iterator[tuple[int, Tensor]]:
+        """Yield a number of every member step by step: (step, (member,)), NaN after a member's end.
+
+        It reads some steps at a time, so that a million members fit into memory.
+
+        Args:
+            name: loss, gradient_norm, learning_rate, or one of `figures`.
+
+        Raises:
+            WrongUsage: there is no such number.
+            CouldNotRun: a block is missing or damaged.
+        """
+        known = dict.fromkeys(("loss", "gradient_norm", "learning_rate"), self.steps)
+        known |= dict.fromkeys(self.figures, self.judged_steps)
+        if name not in known:
+            raise WrongUsage(f"there is no figure {name!r}; {did_you_mean(name, known)}")
+        steps = known[name]
+        number = max(1, _MOST_NUMBERS // len(self))
+        for first in range(0, len(steps), number):
+            some = steps[first : first + number]
+            parts = []
+            for part in self.blocks.column(f"{name}_by_step"):
+                parts.append(padded(part, len(steps))[:, first : first + number].clone())
+            yield from zip(some, torch.cat(parts).unbind(1), strict=True)
 
     def table(self, figure: str) -> Tensor:
         """Return one figure of the evaluations, (member, evaluated step); NaN for missing ones."""
-        known = self.history.figures()
-        if figure not in known:
-            raise WrongUsage(f"there is no figure {figure!r}; {did_you_mean(figure, known)}")
-        return self.history.table(figure).T
+        return torch.stack([values for _, values in self.by_step(figure)], 1)
 
     def trained(self, index: int) -> Trained | None:
         """Return the training result of a member by its index; None if it diverged."""
-        best = self.history.best(index)
-        if self.history.faults[index] is not None or best is None:
+        block, row = divmod(index, self.blocks.size)
+        history = self.blocks[block].history
+        best = history.best(row)
+        if history.faults[row] is not None or best is None:
             return None
-        return Trained(*best, self.history.lines(index))
+        return Trained(*best, history.lines(row))
 
     def name(self, index: int) -> str:
         """Return a member's name: its seed."""
         return str(self.seeds[index])
 
     def index(self, name: int | str) -> int:
-        """Return the index of the member with this seed."""
-        names = list(map(str, self.seeds))
-        if str(name) in names:
-            return names.index(str(name))
-        if self.seeds == tuple(range(self.seeds[0], self.seeds[-1] + 1)):
-            example = f"it has the seeds {self.seeds[0]} to {self.seeds[-1]}"
+        """Return the index of the member with this seed, or with this address: "3/17" is the row 17
+        of block 3, both counted from 0."""
+        words, seeds = str(name), self.seeds
+        if words.isdecimal() and str(int(words)) == words and int(words) in seeds:
+            return seeds.index(int(words))
+        block, _, row = words.partition("/")
+        if block.isdecimal() and row.isdecimal() and int(row) < self.blocks.size:
+            index = int(block) * self.blocks.size + int(row)
+            if index < len(seeds):
+                return index
+        if list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+            example = f"it has the seeds {seeds[0]} to {seeds[-1]}"
         else:
-            example = did_you_mean(str(name), names)
+            example = did_you_mean(words, list(map(str, seeds)))
         raise WrongUsage(f"this population has no member {name!r}; {example}.")
 
     def problem_of(self, members: Sequence[int]) -> Problem:
@@ -165,7 +242,8 @@ class Population:
 
     def weights_of(self, index: int) -> dict[str, Tensor]:
         """Return the best weights of the member with this index."""
-        return {name: value[index] for name, value in self.weights.items()}
+        block, row = divmod(index, self.blocks.size)
+        return {name: value[row] for name, value in self.blocks[block].weights.items()}
 
     def member(self, name: int | str) -> Report:
         """Return a member as the report of an ordinary run, by its seed.
@@ -179,7 +257,7 @@ class Population:
         if trained is None:
             raise CouldNotRun(
                 f"the training of seed {self.name(index)} was no longer finite "
-                f"{self.history.faults[index]}."
+                f"{self.faults[self.name(index)]}."
             )
         model, seed = self.model_at(index), self.seeds[index]
         context = RunContext(seed)
@@ -209,8 +287,11 @@ class Population:
         """Write everything into a new folder, and return it.
 
         Raises:
+            WrongUsage: the population is kept in blocks.
             CouldNotRun: the folder holds something already, or cannot be written.
         """
+        if isinstance(self.blocks, StoredBlocks):
+            raise WrongUsage(f"this population is in {self.folder} already: copy that folder.")
         return self.report.save(folder)
 
     def to_mapping(self) -> dict[str, object]:
@@ -231,8 +312,8 @@ class Population:
     def _card(self) -> Card:
         rows = []
         for index, step in enumerate(self.solved_at):
-            fault = self.history.faults[index] or ""
-            rows.append([self.name(index), "never" if step is None else step, fault])
+            name = self.name(index)
+            rows.append([name, "never" if step is None else step, self.faults.get(name, "")])
         facts = []
         if self.folder:
             facts.append(("folder", self.folder))
@@ -242,20 +323,3 @@ class Population:
 def interval_text(interval: Interval, form: str = ".1%") -> str:
     """Write a share with its interval."""
     return f"{interval.value:{form}} ({interval.low:{form}} to {interval.high:{form}})"
-
-
-def solved_at_each_step(history: History, is_solved: Callable[[Evaluation], bool]) -> Tensor:
-    """Return which members had solved the problem at each evaluated step, (member, step)."""
-    solved = torch.zeros(history.num_members, len(history.judged_steps), dtype=torch.bool)
-    for index, evaluations in enumerate(history.evaluations):
-        if history.faults[index] is None:
-            for step, evaluation in enumerate(evaluations):
-                solved[index, step:] = is_solved(evaluation)
-    return solved
-
-
-def first_steps(solved: Tensor, steps: Sequence[int]) -> list[int | None]:
-    """Return for each member the first of these steps at which it had solved the problem."""
-    firsts = solved.int().argmax(1).tolist()
-    members = zip(firsts, solved.any(1).tolist(), strict=True)
-    return [steps[first] if has_solved else None for first, has_solved in members]

@@ -16,7 +16,9 @@ from attnlab.sites import site_names
 from attnlab.train.layouts.layout import Batch
 from attnlab.train.layouts.sequential import batch_of
 
-_MOST_MEMBERS = 1_000
+MOST_COMPARED = 1_000
+"""The most members whose heads are compared, and shown one by one: the first of a population."""
+
 _MOST_NUMBERS = 20_000_000  # attention weights that are compared at once
 _MOST_MASKS = 100  # inputs whose masks are looked at
 _MOST_LETTERS = 4  # of the groups of a member's heads
@@ -48,7 +50,8 @@ class AttentionHeads:
 class PopulationHeads:
     """The heads of a population's members, and how typical each of these is.
 
-    members: the indices of those that were looked at. middle: of those that solved the problem (of
+    members: the indices of those that were looked at: of the first 1,000, those that did not
+    diverge. middle: of those that solved the problem (of
     all if none did) the one whose heads are nearest to all others'. distances: of each from it, 0
     to 1. percentiles: the share of the others that are no further from it.
     """
@@ -59,6 +62,14 @@ class PopulationHeads:
     middle: int
     distances: Tensor
     percentiles: Tensor
+
+    @property
+    def number_words(self) -> str:
+        """How many members were looked at, and of how many if these are not all."""
+        number, most = f"{len(self.members):,}", f"the first {MOST_COMPARED:,}"
+        if len(self.population) <= MOST_COMPARED:
+            return number
+        return most if len(self.members) == MOST_COMPARED else f"{number} of {most}"
 
     @property
     def ranking(self) -> list[int]:
@@ -79,8 +90,11 @@ class PopulationHeads:
 
 
 def record_heads(population: Population) -> PopulationHeads | None:
-    """Record the heads of all members that did not diverge; return None if there are no heads."""
-    members = population.whole[:_MOST_MEMBERS]
+    """Record the heads of the members that did not diverge, at most of the first 1,000; return None
+    if there are none."""
+    members = [index for index in population.whole if index < MOST_COMPARED]
+    if not members:
+        return None
     trained, blocked = _weights(population, trained_models(population, members), len(members))
     if not trained:
         return None

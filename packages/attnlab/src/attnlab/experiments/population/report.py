@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from attnlab.core.store import pack
 from attnlab.draw.sections import Band, Lines, ReportContent, Section, Series, Table
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.experiment import Findings, MetricLine
+from attnlab.experiments.population.blocks import StoredBlocks
 from attnlab.experiments.population.heads_sections import heads_sections, ranked_members
 from attnlab.experiments.population.population import WORDS, Population
 from attnlab.experiments.population.population_heads import PopulationHeads, record_heads
@@ -31,13 +32,14 @@ WEIGHTS, HISTORY, TABLE = "population.safetensors", "history.safetensors", "tabl
 MEMBERS = "members.csv"
 """The files that a population has beside those of every run: the best weights of all members,
 stacked, (member, …); the course of the training, exactly, and as a table for people, a line for
-each seed and step; and the members by how typical they are."""
+each seed and step, where these are not in blocks; and the members by how typical they are."""
 
 _LAYOUTS = {
     "simd": "each member an element of the processor's vectors",
     "vmap": "torch.func maps one member's step over all",
     "sequential": "one member after the other",
 }
+_MOST_FAULTS = 100  # of a table that a person reads
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BANDS = {"nine in ten members": (0, 4), "the middle half": (1, 3)}  # indices of quantiles
 
@@ -45,7 +47,7 @@ _BANDS = {"nine in ten members": (0, 4), "the middle half": (1, 3)}  # indices o
 def make_report(population: Population) -> Report:
     """Make the report; its model is that of the most typical member."""
     heads, claims, typical = record_heads(population), evaluate_claims(population), 0
-    files = _files(population)
+    files = {} if isinstance(population.blocks, StoredBlocks) else _files(population)
     if heads is not None:
         files[MEMBERS] = csv_text(*ranked_members(heads)).encode()
         typical = heads.ranking[0]
@@ -97,20 +99,20 @@ def _files(population: Population) -> dict[str, bytes]:
 
 def _solved_so_far(population: Population) -> list[int]:
     """Count the members that solved the problem up to each evaluated step."""
-    return [sum(at <= step for at in population.solved_steps) for step in population.judged_steps]
+    return [int(count) for count in population.solved.byte().cummax(1).values.sum(0)]
 
 
 def _metrics(population: Population) -> list[MetricLine]:
     """Summarize the history by step: quartiles of the loss, means of the figures."""
-    history = population.history
-    noted = zip(history.steps, history.losses, strict=True)
-    lines = {step: {"step": step, **summary(losses.tolist())} for step, losses in noted}
-    for figure in history.figures():
-        for step, values in zip(history.judged_steps, history.table(figure), strict=True):
+    lines = {}
+    for step, losses in population.by_step("loss"):
+        lines[step] = {"step": step, **summary(losses.tolist())}
+    for figure in population.figures:
+        for step, values in population.by_step(figure):
             known = values[torch.isfinite(values)]
             if len(known):
                 lines[step][figure] = float(known.mean())
-    for step, solved in zip(history.judged_steps, _solved_so_far(population), strict=True):
+    for step, solved in zip(population.judged_steps, _solved_so_far(population), strict=True):
         lines[step]["solved"] = solved / len(population)
     return list(lines.values())
 
@@ -118,17 +120,20 @@ def _metrics(population: Population) -> list[MetricLine]:
 def _lay_out(population: Population, heads: PopulationHeads | None) -> ReportContent:
     """Lay out the report."""
     faults = list(map(list, population.faults.items()))
+    cut = ""
+    if len(faults) > _MOST_FAULTS:
+        cut = f"These are the first {_MOST_FAULTS} of {len(faults):,}."
     sections: list[Section] = [
         problem_section([population.problem_description]),
         _success_section(population),
         _loss_section(population),
     ]
-    for figure in population.history.figures():
+    for figure in population.figures:
         sections.append(_figure_section(population, figure))
     if heads is not None:
         sections += heads_sections(heads)
     sections += [
-        Table(rows=faults, **WORDS.texts("faults")),
+        Table(rows=faults[:_MOST_FAULTS], **WORDS.texts("faults", {"cut": cut})),
         parameters_section(population.model_at(0)),
         settings_section(population.config),
     ]
@@ -150,10 +155,12 @@ def _facts(population: Population, heads: PopulationHeads | None) -> dict[str, s
         "members": f"{len(population):,}",
         "solved": f"{len(steps):,}",
         "solved at step": at_step,
-        "steps": f"{population.history.steps[-1]:,}",
+        "steps": f"{population.steps[-1]:,}",
         "layout": f"{population.layout} ({_LAYOUTS[population.layout]})",
     }
     if heads is not None:
+        if len(heads.members) < len(population):
+            facts["heads compared"] = heads.number_words
         facts["most typical"] = f"seed {population.name(heads.middle)}"
         facts["oddest"] = f"seed {population.name(heads.ranking[-1])}"
     return facts
@@ -179,14 +186,9 @@ def _percents(name: str, population: Population, counts: Sequence[int]) -> Serie
 
 
 def _loss_section(population: Population) -> Lines:
-    history = population.history
-    losses = torch.stack(history.losses).clone()
-    for member, end in enumerate(history.ends):
-        if end is not None:  # losses after a member's end are not its training
-            losses[torch.tensor(history.steps) > end, member] = math.nan
     return Lines(
         figure="loss-fan",
-        series=_fan(history.steps, losses),
+        series=_fan(population.by_step("loss")),
         y_label="loss (nats)",
         **WORDS.texts("loss"),
     )
@@ -198,20 +200,23 @@ def _figure_section(population: Population, figure: str) -> Lines:
     numbers = {"name": name, "title": name[:1].upper() + name[1:], "meaning": meanings.get(figure)}
     return Lines(
         figure=f"fan-{figure.lower().replace('_', '-')}"[:60],
-        series=_fan(population.judged_steps, population.table(figure).T),
+        series=_fan(population.by_step(figure)),
         **WORDS.texts("figure", numbers),
     )
 
 
-def _fan(steps: Sequence[int], values: Tensor) -> list[Series]:
-    """Turn (times, member) into the median with two bands.
+def _fan(by_step: Iterable[tuple[int, Tensor]]) -> list[Series]:
+    """Turn the members' values at each step into the median with two bands.
 
     Where no member has a number (all but those that diverged had stopped), there is a gap.
     """
-    known = values.masked_fill(~torch.isfinite(values), math.nan)
-    quantiles = known.nanquantile(torch.tensor(_QUANTILES, dtype=values.dtype), dim=1)
-    ends = [list(map(finite, quantile)) for quantile in quantiles.tolist()]
+    steps, quantiles = [], []
+    for step, values in by_step:
+        known = values.masked_fill(~torch.isfinite(values), math.nan)
+        steps.append(step)
+        quantiles.append(known.nanquantile(torch.tensor(_QUANTILES, dtype=values.dtype)))
+    ends = [list(map(finite, quantile)) for quantile in torch.stack(quantiles, 1).tolist()]
     bands = []
     for name, (low, high) in _BANDS.items():
         bands.append(Band(name=name, low=ends[low], high=ends[high]))
-    return [Series(name="median", x=list(steps), y=ends[2], bands=bands)]
+    return [Series(name="median", x=steps, y=ends[2], bands=bands)]

@@ -7,6 +7,7 @@ from attnlab.draw.wire import LEVELS, pack
 from attnlab.experiments.population.heads_sections import attention_name, unpadded
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.population_heads import (
+    MOST_COMPARED,
     AttentionHeads,
     PopulationHeads,
     record_heads,
@@ -19,21 +20,24 @@ class SeedMaps(TypedDict, total=False):
     """What `draw/view/modules/seeds.js` shows."""
 
     members: list[dict[str, object]]
+    number: int
     attentions: list[dict[str, object]]
     typical: str
 
 
 def seed_maps(population: Population) -> SeedMaps:
-    """Return what `draw/view/modules/seeds.js` shows: each member, and the mean weights of all
-    heads."""
+    """Return what `draw/view/modules/seeds.js` shows: the first 1,000 members, and the mean weights
+    of their heads."""
     heads = record_heads(population)
     parts, typical = list[AttentionHeads](), 0
     if heads is not None:
         parts, typical = heads.parts, heads.middle
     if sum(part.means.numel() for part in parts) > _MOST_WEIGHTS:
         parts = []
+    shown = range(min(len(population), MOST_COMPARED))
     return {
-        "members": [_member(population, index, heads) for index in range(len(population))],
+        "members": [_member(population, index, heads) for index in shown],
+        "number": len(population),
         "attentions": [_attention(parts, part) for part in parts],
         "typical": population.name(typical),
     }
@@ -43,7 +47,7 @@ def _member(population: Population, index: int, heads: PopulationHeads | None) -
     card: dict[str, object] = {
         "name": population.name(index),
         "solvedAt": population.solved_at[index],
-        "fault": population.history.faults[index],
+        "fault": population.faults.get(population.name(index)),
         "row": None,
         "rank": None,
         "kind": "",

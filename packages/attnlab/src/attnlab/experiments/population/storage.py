@@ -7,26 +7,38 @@ from pathlib import Path
 
 from torch import nn
 
+from attnlab.configs import Config
 from attnlab.core.store import read_header, read_tensors, refusing_damage
 from attnlab.errors import CouldNotRun
-from attnlab.experiments.folder import kind_of, read_config
+from attnlab.experiments.folder import kind_of, member_path, read_config
+from attnlab.experiments.population.blocks import (
+    BLOCKS,
+    Block,
+    MemoryBlocks,
+    StoredBlocks,
+    solved_at_each_step,
+)
 from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.report import HISTORY, MEMBERS, TABLE, WEIGHTS, make_report
-from attnlab.experiments.registry import RunReader, find
+from attnlab.experiments.registry import RunReader, find, learnable
 from attnlab.experiments.report import Report
 from attnlab.experiments.report import open_run as open_folder
+from attnlab.experiments.run_config import ManyConfig, seeds_of_config
 from attnlab.models.storage import load_model
 from attnlab.train.history import History
 
 
 def is_population(folder: Path | str) -> bool:
     """Does this folder hold a population?"""
-    return os.path.isfile(Path(folder) / WEIGHTS) and os.path.isfile(Path(folder) / "config.json")
+    folder = Path(folder)
+    has_members = os.path.isfile(folder / WEIGHTS) or os.path.isdir(folder / BLOCKS)
+    return has_members and os.path.isfile(folder / "config.json")
 
 
 def is_member(path: Path | str) -> bool:
-    """Does this path name a member of a population, such as `runs/sorting-64-seeds/17`?"""
-    path = Path(path)
+    """Does this path name a member of a population, such as `runs/sorting-64-seeds/17`, or in
+    blocks also `runs/sorting-2048-seeds/1/17`, its block and row?"""
+    path = member_path(Path(path))
     return is_population(path.parent) and not os.path.isfile(path / "config.json")
 
 
@@ -38,7 +50,7 @@ def open_run(path: Path | str) -> Report:
         CouldNotRun: no run is there, it is unfinished, its training diverged, or a file of it is
             damaged.
     """
-    path = Path(path)
+    path = member_path(Path(path))
     if is_member(path):
         return open_population(path.parent).member(path.name)
     return open_folder(path)
@@ -51,7 +63,7 @@ def load(path: Path | str) -> nn.Module:
         WrongUsage: the population has no such member.
         CouldNotRun: a file is missing, damaged, or not what the config implies.
     """
-    path = Path(path)
+    path = member_path(Path(path))
     if is_member(path):
         return open_population(path.parent).model(path.name)
     config = read_config(path)
@@ -78,19 +90,15 @@ def open_population(folder: Path | str) -> Population:
             f"{folder} holds a run of one seed, not a population; open it with "
             "attnlab.open(folder)."
         )
-    weights, tensors = read_tensors(folder / WEIGHTS), read_tensors(folder / HISTORY)
-    _, metadata = read_header(folder / HISTORY)
-    config_class = find(whole.experiment).config_class
     with refusing_damage(f"the population in {folder}"):
-        facts = json.loads(metadata.get("facts", "{}"))
+        config_class = find(whole.experiment).config_class
+        config = config_class.from_mapping(whole.config["settings"])
         population = Population(
             experiment=whole.experiment,
             description=whole.config,
-            config=config_class.from_mapping(whole.config["settings"]),
-            seeds=tuple(map(int, described["seeds"])),
-            history=History.from_state(tensors, facts),
-            weights=weights,
-            layout=str(facts["layout"]),
+            config=config,
+            seeds=seeds_of_config(described),
+            blocks=_open_blocks(folder, whole.experiment, config, described),
             make_report=make_report,
             folder=folder,
         )
@@ -98,15 +106,27 @@ def open_population(folder: Path | str) -> Population:
     files = [folder / name for name in (WEIGHTS, HISTORY, TABLE, MEMBERS)]
     contents = {file.name: file.read_bytes() for file in files if file.is_file()}
     vars(population)["report"] = replace(whole, _files=contents)
-    _check_weights(population, folder / WEIGHTS)
     return population
 
 
-def _check_weights(population: Population, file: Path) -> None:
-    states = population.problem.members[0].model.state_dict()
-    expected = {name: (len(population), *value.shape) for name, value in states.items()}
-    shapes = {name: tuple(value.shape) for name, value in population.weights.items()}
-    if shapes != expected or population.history.num_members != len(population):
+def _open_blocks(
+    folder: Path, name: str, config: Config, many: ManyConfig
+) -> MemoryBlocks | StoredBlocks:
+    """Open the members of a population: its blocks, or the files of up to 1,000 members."""
+    seeds = seeds_of_config(many)
+    if "block" in many:
+        return StoredBlocks(folder, seeds, many["block"])
+    weights, tensors = read_tensors(folder / WEIGHTS), read_tensors(folder / HISTORY)
+    _, metadata = read_header(folder / HISTORY)
+    facts = json.loads(metadata.get("facts", "{}"))
+    history = History.from_state(tensors, facts)
+    problem = learnable(name).problem([config], seeds[:1])
+    states = problem.members[0].model.state_dict()
+    expected = {name: (len(seeds), *value.shape) for name, value in states.items()}
+    shapes = {name: tuple(value.shape) for name, value in weights.items()}
+    if shapes != expected or history.num_members != len(seeds):
         raise CouldNotRun(
-            f"{file} does not hold the {len(population):,} members that config.json names."
+            f"{folder / WEIGHTS} does not hold the {len(seeds):,} members that config.json names."
         )
+    solved = solved_at_each_step(history, problem.is_solved)
+    return MemoryBlocks(Block(seeds, history, weights, solved, str(facts["layout"])))

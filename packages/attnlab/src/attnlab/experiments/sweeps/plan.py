@@ -12,7 +12,7 @@ from attnlab.experiments.folder import RunConfig, read_config
 from attnlab.experiments.population.fit import checked_seeds
 from attnlab.experiments.registry import find, learnable
 from attnlab.experiments.report import begins_at, describe_run
-from attnlab.experiments.run_config import ManyConfig
+from attnlab.experiments.run_config import ManyConfig, seeds_of_config
 from attnlab.experiments.sweeps.axes import Axis, axis_of, option_of, read_axes
 from attnlab.experiments.sweeps.cells import Cell, divide, make_grid
 from attnlab.experiments.sweeps.unit import Unit
@@ -35,7 +35,7 @@ class Plan:
     experiment: str
     axes: list[Axis]
     fixed: Fields
-    seeds: tuple[int, ...]
+    seeds: Sequence[int]
     layout: LayoutName
     matrix_path: MatrixPath
     stop_when_solved: bool = False
@@ -97,13 +97,13 @@ class Plan:
                 config["experiment"],
                 axes,
                 dict(config["settings"]),
-                checked_seeds(described["seeds"]),
+                checked_seeds(seeds_of_config(described)),
                 cast(LayoutName, config["layout"]),
                 cast(MatrixPath, config["matrix_path"]),
                 described.get("stop_when_solved", False),
                 described.get("trials"),
             )
-        except (WrongUsage, KeyError, TypeError, AttributeError) as error:
+        except (WrongUsage, KeyError, TypeError, ValueError, AttributeError) as error:
             raise CouldNotRun(f"the {kind}'s config.json is not usable: {error}") from None
 
     @classmethod

@@ -19,16 +19,15 @@ from attnlab.display import Card, frame
 from attnlab.draw.sections import ReportContent
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.claims import Claim
+from attnlab.experiments.executors import Engine, Failure, ModelCounter, Where, make_engine
 from attnlab.experiments.folder import RunFolder, is_finished
 from attnlab.experiments.report import Report, open_run
 from attnlab.experiments.session import Session
 from attnlab.experiments.sweeps.cells import Cell
-from attnlab.experiments.sweeps.executors import Engine, Where, make_engine
 from attnlab.experiments.sweeps.outcome import Outcome
 from attnlab.experiments.sweeps.plan import Kind, Plan, read_config_of
 from attnlab.experiments.sweeps.report import make_content
 from attnlab.experiments.sweeps.unit import (
-    Failure,
     Member,
     Result,
     Unit,
@@ -193,7 +192,7 @@ class CellRun:
             if unit.number not in self._results and not is_refused:
                 missing.append(unit)
         failures: list[Failure] = []
-        counter = _ModelCounter(self._observer, missing, self._num_done(), self._num_models())
+        counter = ModelCounter(self._observer, missing, self._num_done(), self._num_models())
         for answer in engine.compute(missing, counter):
             if isinstance(answer, Failure):
                 failures.append(answer)
@@ -288,25 +287,6 @@ def all_there(outcome: Outcome, noun: str, num_cells: int) -> Claim:
         sorted(done) == sorted(expected) and len(outcome.grid) == num_cells,
         is_self_check=True,
     )
-
-
-class _ModelCounter:
-    """An observer that turns the steps of one population into progress over all models."""
-
-    def __init__(self, observer: Observer, units: Sequence[Unit], done: int, total: int) -> None:
-        self._observer, self._units, self._total = observer, iter(units), total
-        self.stage, self.tell = Silent().stage, observer.tell
-        self.finish(done)
-
-    def finish(self, done: int) -> None:
-        """Note how many models are done; the next unit begins."""
-        self._done, self._unit = done, next(self._units, None)
-        self._observer.step(done, self._total, {})
-
-    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
-        """Count the finished share of a population."""
-        size = 0 if self._unit is None else self._unit.size
-        self._observer.step(self._done + size * step // steps, self._total, figures)
 
 
 def write_result(folder: Path, result: Result) -> None:

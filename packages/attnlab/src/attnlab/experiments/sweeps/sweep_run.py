@@ -7,8 +7,8 @@ from typing import Any
 
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
+from attnlab.experiments.executors import Where
 from attnlab.experiments.sweeps.axes import shown
-from attnlab.experiments.sweeps.executors import Where
 from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.runner import CellResults, CellRun

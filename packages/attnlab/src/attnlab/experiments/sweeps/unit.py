@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from attnlab.configs import Config, Fields
 from attnlab.errors import AttnlabError, CouldNotRun
-from attnlab.experiments.population.fit import make_problem, train_problem
-from attnlab.experiments.population.population import first_steps, solved_at_each_step
+from attnlab.experiments.executors import Failure
+from attnlab.experiments.population.blocks import first_steps, solved_at_each_step
+from attnlab.experiments.population.training import make_problem, train_problem
 from attnlab.experiments.registry import find
 from attnlab.experiments.report import versions
 from attnlab.experiments.session import computing_as
@@ -92,14 +93,6 @@ class Result:
     machine: str
     computed: str = ""
     is_elsewhere: bool = False
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a unit, by its number, could not be trained."""
-
-    unit: int
-    error: AttnlabError
 
 
 def refuse_other_versions(result: Result) -> None:

@@ -14,13 +14,12 @@ from attnlab.core.store import read_json, refusing_damage, write_json
 from attnlab.display import Card, displayed
 from attnlab.draw.sections import ReportContent
 from attnlab.errors import WrongUsage, is_integer, not_none
+from attnlab.experiments.executors import Engine, Failure, Where
 from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.cells import Cell, make_cell
-from attnlab.experiments.sweeps.executors import Engine, Where
 from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
 from attnlab.experiments.sweeps.plan import TRIALS_AT_ONCE, Plan
 from attnlab.experiments.sweeps.runner import CellResults, CellRun
-from attnlab.experiments.sweeps.unit import Failure
 from attnlab.experiments.tune.report import make_content
 from attnlab.experiments.tune.study import RANDOM, Study
 from attnlab.train.config import LayoutName

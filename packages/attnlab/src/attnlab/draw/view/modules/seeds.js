@@ -5,7 +5,7 @@ import { followColors, makeMaskedNote, makeRamp, makeScale } from "../../map/sha
 import { unpackAll } from "../../map/wire.js";
 import { makeSeedGrid } from "./seed_grid.js";
 
-export function makeSeeds(place, { members, attentions }, change) {
+export function makeSeeds(place, { members, number, attentions }, change) {
   const grid = makeSeedGrid((seed) => change({ seed }));
   const said = make("p", { class: "said", role: "status" });
   const select = make("select", { id: "seeds-attention" }, ...attentions.map(({ name }, i) => make("option", { value: i }, name)));
@@ -28,19 +28,22 @@ export function makeSeeds(place, { members, attentions }, change) {
     read = found;
     draw();
   });
-  place.append(choice, grid.root, legend, said);
+  const cut = make("p", { class: "note" }, `These are the first ${wordNumber(members.length)} of ${count(number, "seed")}.`);
+  cut.hidden = members.length === number;
+  place.append(choice, grid.root, cut, legend, said);
   return {
     take({ seed }) {
       chosen = seed;
       grid.mark(seed);
       grid.scrollTo(seed);
-      said.textContent = sayChosen(members, seed);
+      said.textContent = sayChosen(members, number, seed);
     },
   };
 }
 
-function sayChosen(members, seed) {
+function sayChosen(members, number, seed) {
   const found = members.find(({ name }) => name === seed);
+  if (!found && members.length < number) return `Seed ${seed} is not among those shown here.`;
   if (!found) return `This population has no seed ${seed}.`;
   const { solvedAt, fault, kind, rank } = found;
   if (fault) return `Seed ${seed} diverged: it was no longer finite ${fault}.`;

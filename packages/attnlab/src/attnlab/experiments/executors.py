@@ -1,8 +1,9 @@
-"""Where units are computed: in this process, in several of this machine, on a Ray cluster, or in
-jobs of SLURM.
+"""Where work is computed: in this process, in several of this machine, on a Ray cluster, or in jobs
+of SLURM.
 
-All give the same results, in any order. However a sweep ends, by an error, Ctrl-C or a kill, none
-of its processes stays behind.
+The units of a sweep, the blocks of a population and the shares of a census are such work. All
+engines give the same results, in any order. However a command ends, by an error, Ctrl-C or a kill,
+none of its processes stays behind.
 """
 
 import importlib.util
@@ -26,10 +27,16 @@ from types import ModuleType
 from typing import Any, Literal, Protocol, Self, get_args
 
 from attnlab.core.store import refusing_damage
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, is_integer, not_none
+from attnlab.errors import (
+    AttnlabError,
+    CouldNotRun,
+    WrongUsage,
+    did_you_mean,
+    is_integer,
+    not_none,
+)
 from attnlab.experiments.folder import RunConfig
-from attnlab.experiments.sweeps.unit import Failure
-from attnlab.train.observer import Observer
+from attnlab.train.observer import Observer, Silent
 
 EngineKind = Literal["local", "ray", "slurm"]
 
@@ -43,6 +50,14 @@ class Work(Protocol):
 
     def compute(self, observer: Observer | None = None) -> Any:
         """Compute it, on whatever machine."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a piece of work, by its number, could not be computed."""
+
+    unit: int
+    error: AttnlabError
 
 
 _MAX_WORKERS = 256
@@ -350,3 +365,25 @@ def _make_jobs(where: Where) -> Engine:
             "the cluster, or try it out with --address here."
         )
     return _Slurm(where.address)
+
+
+class ModelCounter:
+    """An observer that turns the steps of one population into progress over all models.
+
+    units: the work in its order, each with a `size`, its number of models. done, total: models.
+    """
+
+    def __init__(self, observer: Observer, units: Sequence[Any], done: int, total: int) -> None:
+        self._observer, self._units, self._total = observer, iter(units), total
+        self.stage, self.tell = Silent().stage, observer.tell
+        self.finish(done)
+
+    def finish(self, done: int) -> None:
+        """Note how many models are done; the next unit begins."""
+        self._done, self._unit = done, next(self._units, None)
+        self._observer.step(done, self._total, {})
+
+    def step(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        """Count the finished share of a population."""
+        size = 0 if self._unit is None else self._unit.size
+        self._observer.step(self._done + size * step // steps, self._total, figures)
