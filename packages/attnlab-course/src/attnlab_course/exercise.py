@@ -9,7 +9,7 @@ which checks.
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -144,8 +144,8 @@ class Mistake:
 
     Args:
         name: unique in its exercise.
-        old: a piece of the solution, in it exactly once.
-        new: what replaces it.
+        old: a piece of the solution, in it exactly once; of several, with a line … between them.
+        new: what replaces it; of several as many, with the same line between them.
         says: the sentence for a student whose answers are those of the mistake.
         also: other ways in which people make it, whose answers differ in some case: what replaces
             `old`, or a pair of another piece and what replaces that.
@@ -158,6 +158,11 @@ class Mistake:
     also: tuple[str | tuple[str, str], ...] = ()
 
     @property
+    def pieces(self) -> Iterator[tuple[str, str]]:
+        """Each piece of the solution and what replaces it."""
+        return zip(self.old.split(_BETWEEN), self.new.split(_BETWEEN), strict=True)
+
+    @property
     def spellings(self) -> "tuple[Mistake, ...]":
         """The mistake as it is made in each way."""
         spellings = [replace(self, also=())]
@@ -167,11 +172,15 @@ class Mistake:
         return tuple(spellings)
 
 
+_BETWEEN = "\n…\n"
+
+
 def read_mistakes(text: str) -> tuple[Mistake, ...]:
     r"""Read mistakes that are written as patches of the solution.
 
-    Lines with - are replaced by the lines with + below them. After a line `or` comes another way to
-    make the same mistake, with lines of its own to replace or without.
+    Lines with - are replaced by the lines with + below them; a line … stands for what lies between
+    two of them and stays. After a line `or` comes another way to make the same mistake, with lines
+    of its own to replace or without.
 
     >>> (mistake,) = read_mistakes("## square: It is squared.\n- 2 * x\n+ x**2\nor\n+ x * x\n")
     >>> mistake.name, mistake.old, mistake.new, mistake.also

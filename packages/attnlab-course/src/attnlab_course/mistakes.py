@@ -21,13 +21,13 @@ def with_mistake(exercise: CourseExercise, mistake: Mistake) -> str:
     """Return the solution with a mistake in it.
 
     Raises:
-        AssertionError: the mistake's text is not in the solution exactly once.
+        AssertionError: a piece of the mistake's text is not in the solution exactly once.
     """
     text = solution_text(exercise.source)
-    assert text.count(mistake.old) == 1, (
-        f"{exercise.name}: {mistake.name}: {mistake.old!r} must stand once"
-    )
-    return text.replace(mistake.old, mistake.new)
+    for old, new in mistake.pieces:
+        assert text.count(old) == 1, f"{exercise.name}: {mistake.name}: {old!r} must stand once"
+        text = text.replace(old, new)
+    return text
 
 
 def ask_reference(questions: Questions, source: str) -> Reply:

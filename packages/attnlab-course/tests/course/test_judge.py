@@ -392,3 +392,44 @@ def test_a_program_that_takes_too_much_memory_is_told_how_much_it_may_take(check
     outcome, _ = check_softmax("return [0] * 10**11")
     words = outcome.checks[0].failure.words
     assert words.startswith("MemoryError; it may take 2 GB in all; make its arrays and lists")
+
+
+SLIPS = {
+    "only reshaped": (
+        "multi_head",
+        "vectors.view(batch, length, self.heads, size).transpose(1, 2)",
+        "vectors.reshape(batch, self.heads, length, size)",
+        "(weights @ value).transpose(1, 2).reshape(batch, length, width)",
+        "(weights @ value).view(x.shape)",
+    ),
+    "True means hidden": (
+        "causal_mask",
+        "mask.tril(diagonal=keys - queries)",
+        "torch.ones(queries, keys).triu(1) == 1",
+        "masked_fill(~mask",
+        "masked_fill(mask",
+    ),
+    "matrices turned": ("causal_heads", "x @ matrix.T", "x @ matrix", "@ output.T", "@ output"),
+    "mean of squares": (
+        "layer_norm",
+        "x.var(dim=-1, keepdim=True, correction=0)",
+        "x.pow(2).mean(-1, keepdim=True) - mean.pow(2)",
+    ),
+    "mean of means": (
+        "next_token_loss",
+        "losses[counts].sum() / max(int(counts.sum()), 1)",
+        "torch.stack([r[c].sum() / max(int(c.sum()), 1) for r, c in zip(losses, counts)]).mean()",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_slip_is_named_in_other_words_than_the_courses_and_in_two_places(name):
+    exercise, *pieces = SLIPS[name]
+    source = solution_text(find_exercise(exercise).source)
+    for old, new in zip(pieces[::2], pieces[1::2], strict=True):
+        assert old in source
+        source = source.replace(old, new)
+    outcome = check_here(draw_questions(find_exercise(exercise), 1, graded=True), source)
+    assert outcome.mistake is not None
+    assert outcome.mistake.name == name

@@ -66,6 +66,21 @@ def attention(query, key, value, mask=None):
 #    more. For which queries does the last step matter?
 
 
+# %% [mistakes]
+# ## gradient cut off: The weights are cut off from the gradient, as by `detach`. Query and key
+# learn through them.
+# - weights = torch.softmax(scores, dim=-1)
+# + weights = torch.softmax(scores, dim=-1).detach()
+# ## input changed: `query` is changed in place, as by `/=`. It belongs to the caller.
+# -     scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
+# +     query /= math.sqrt(query.shape[-1])
+# +     scores = query @ key.transpose(-2, -1)
+# ## nothing subtracted: The exponentials are taken of the scores as they come. Of large scores they
+# are too large for a number, or all 0.
+# - torch.softmax(scores, dim=-1)
+# + torch.exp(scores) / torch.exp(scores).sum(dim=-1, keepdim=True)
+
+
 # %% [course]
 def case(arrays, mask=None, dtype="float32", words=""):
     """Ask for attention."""

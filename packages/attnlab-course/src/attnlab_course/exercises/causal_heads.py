@@ -73,6 +73,13 @@ def causal_heads(x, query, key, value, output, heads):
 # ## matrices turned: The matrices are applied the wrong way round: they are (outputs, inputs).
 # - (x @ matrix.T)
 # + (x @ matrix)
+# or
+# - (x @ matrix.T)
+# - …
+# - mixed @ output.T
+# + (x @ matrix)
+# + …
+# + mixed @ output
 
 
 # %% [course]

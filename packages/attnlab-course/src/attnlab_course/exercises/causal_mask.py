@@ -82,6 +82,20 @@ def causal_weights(scores):
 # forbidden; here True means may attend.
 # - return mask.tril(diagonal=keys - queries)
 # + return ~mask.tril(diagonal=keys - queries)
+# or
+# - mask.tril(diagonal=keys - queries)
+# - …
+# - masked_fill(~mask,
+# + mask.triu(diagonal=keys - queries + 1)
+# + …
+# + masked_fill(mask,
+# or
+# - mask.tril(diagonal=keys - queries)
+# - …
+# - masked_fill(~mask,
+# + mask.triu(diagonal=1)
+# + …
+# + masked_fill(mask,
 # ## queries first: With more keys than queries the queries are taken as the first positions. They
 # are the last ones.
 # - mask.tril(diagonal=keys - queries)

@@ -82,6 +82,17 @@ class FeedForward(nn.Module):
 # ## dropped last: Dropout comes after the second layer. It comes before it, on the hidden numbers.
 # - return self.outer(self.dropout(hidden))
 # + return self.dropout(self.outer(hidden))
+# ## another activation: Another function bends the hidden numbers, such as GELU. Here it is ReLU.
+# - torch.relu(self.inner(x))
+# + nn.functional.gelu(self.inner(x))
+# or
+# + nn.functional.silu(self.inner(x))
+# or
+# + torch.tanh(self.inner(x))
+# or
+# + torch.sigmoid(self.inner(x))
+# or
+# + nn.functional.leaky_relu(self.inner(x))
 
 
 # %% [course]

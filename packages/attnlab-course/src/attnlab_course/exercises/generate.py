@@ -99,6 +99,9 @@ def generate(model, prompt, num_tokens, separator=0):
 # ## returns only what is new: Only the appended tokens are returned. The prompt belongs to the row.
 # -     return tokens
 # +     return tokens[:, prompt.shape[1] :]
+# ## always forbids: The separator is never chosen. A row that has none yet may get one.
+# - logits[has_separator, separator]
+# + logits[:, separator]
 
 
 # %% [course]

@@ -118,6 +118,15 @@ def greedy_decode(model, source, start, end, most):
 # before.
 # - model(source, target)
 # + model(source, target[:, -1:])
+# ## start and end kept: The start and the end token are part of the result. The model did not write
+# the one, and the other only says that the text is done.
+# - target[:, 1:].tolist()
+# - …
+# - row[: row.index(end)] if
+# + target.tolist()
+# + …
+# + row[: row.index(end) + 1] if
+
 
 # %% [course]
 START, END, VOCAB, SUMS = 1, 2, 7, 31

@@ -101,6 +101,10 @@ class LayerNormalization(nn.Module):
 # -         normal = (x - mean) / torch.sqrt(variance + self.eps)
 # +         variance = x.var(dim=-1, keepdim=True)
 # +         normal = (x - mean) / (torch.sqrt(variance) + self.eps)
+# ## mean of squares: The variance is the mean of the squares less the square of the mean. Of
+# numbers far from 0 these are two large numbers, and hardly a digit of their difference is right.
+# - x.var(dim=-1, keepdim=True, correction=0)
+# + (x**2).mean(dim=-1, keepdim=True) - mean**2
 
 
 # %% [course]

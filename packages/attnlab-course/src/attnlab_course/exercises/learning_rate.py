@@ -75,6 +75,10 @@ def learning_rate(step, peak, warmup, steps, share=0.1):
 # ## divides by zero: With a single step of descent it divides by zero.
 # - max(steps - 1 - warmup, 1)
 # + (steps - 1 - warmup)
+# ## cut off at the share: The cosine falls to 0 and is cut off at the share of the peak. Its bottom
+# should lie there.
+# - return peak * (share + (1 - share) * height)
+# + return peak * max(share, height)
 
 
 # %% [course]

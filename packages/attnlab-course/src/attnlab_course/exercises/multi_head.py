@@ -112,6 +112,23 @@ class MultiHead(nn.Module):
 # ## softmax over heads: The softmax runs over the heads, so they compete. The keys must.
 # - torch.softmax(scores, dim=-1)
 # + torch.softmax(scores, dim=1)
+# ## heads interleaved: A head gets every second or third column, as the columns are cut into (size,
+# heads). Its columns are neighbors: cut them into (heads, size).
+# - vectors.view(batch, length, self.heads, size).transpose(1, 2)
+# - …
+# - (weights @ value).transpose(1, 2).reshape(batch, length, width)
+# + vectors.view(batch, length, size, self.heads).permute(0, 3, 1, 2)
+# + …
+# + (weights @ value).permute(0, 2, 3, 1).reshape(batch, length, width)
+# or
+# - vectors.view(batch, length, self.heads, size).transpose(1, 2)
+# + vectors.view(batch, length, size, self.heads).permute(0, 3, 1, 2)
+# ## mask without heads: A mask with three axes meets (batch, heads, length, length) without an axis
+# for the heads, so its axis of the batch is taken for theirs.
+# -             mask = mask if mask.ndim == 2 else mask[:, None]
+# ## mean over heads: The weights are the mean over the heads. Each head has weights of its own.
+# - return self.output(mixed), weights
+# + return self.output(mixed), weights.mean(dim=1)
 
 
 # %% [course]

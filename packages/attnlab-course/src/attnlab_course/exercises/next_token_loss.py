@@ -102,6 +102,10 @@ def loss_floor(num_letters, num_free, row_length):
 # infinite. Take the logarithm of the sum of exponentials instead.
 # - torch.log_softmax(logits[:, :-1], dim=-1)
 # + torch.log(torch.softmax(logits[:, :-1], dim=-1))
+# ## mean of means: Each row has a mean of its own, and the mean of these is taken. Then a token of
+# a short row counts more than one of a long row.
+# - return losses[counts].sum() / max(int(counts.sum()), 1)
+# + return ((losses * counts).sum(1) / counts.sum(1).clamp(min=1)).mean()
 
 
 # %% [course]

@@ -100,6 +100,30 @@ class SinusoidalPositions(nn.Module):
 # ## learned: The table is a parameter, so training changes it. It is fixed.
 # - self.register_buffer("table", table)
 # + self.table = nn.Parameter(table)
+# ## exponent doubled: The exponent has a factor 2 too many: columns 2i and 2i + 1 have 2i /
+# d_model, where 2i is the number of the column already.
+# - 10000 ** (even / d_model)
+# + 10000 ** (2 * even / d_model)
+# or
+# -         table[:, 0::2] = torch.sin(angle)
+# -         table[:, 1::2] = torch.cos(angle[:, : d_model // 2])
+# +         column = torch.arange(d_model, dtype=torch.float64)
+# +         angle = position / 10000 ** (2 * column / d_model)
+# +         table[:, 0::2] = torch.sin(angle[:, 0::2])
+# +         table[:, 1::2] = torch.cos(angle[:, 1::2])
+# ## own exponents: Each column has an exponent of its own. A sine and the cosine behind it share
+# one.
+# -         table[:, 0::2] = torch.sin(angle)
+# -         table[:, 1::2] = torch.cos(angle[:, : d_model // 2])
+# +         column = torch.arange(d_model, dtype=torch.float64)
+# +         angle = position / 10000 ** (column / d_model)
+# +         table[:, 0::2] = torch.sin(angle[:, 0::2])
+# +         table[:, 1::2] = torch.cos(angle[:, 1::2])
+# ## batch taken for length: The first axis is taken for the positions, as in code whose texts lie
+# in columns. Here it is the batch, and the second is the length.
+# - return x + self.table[:length].to(x.dtype)
+# + return x + self.table[: len(x)].unsqueeze(1).to(x.dtype)
+
 
 # %% [course]
 NEAR = 1e-4  # what single precision leaves of an angle

@@ -104,6 +104,14 @@ def softmax(x, dim=-1):
 # that lies far below it all exponentials are 0: each row needs its own.
 # - x.amax(dim=dim, keepdim=True)
 # + x.max()
+# or
+# -     top = x.amax(dim=dim, keepdim=True)
+# -     top = top.masked_fill(top == -math.inf, 0.0)
+# -     grown = torch.exp(x - top)
+# -     total = grown.sum(dim=dim, keepdim=True)
+# -     return grown / total.masked_fill(total == 0, 1.0)
+# +     grown = torch.exp(x - x.max())
+# +     return grown / grown.sum(dim=dim, keepdim=True)
 # ## always the last axis: The sum runs over the last axis whatever `dim` says.
 # - grown.sum(dim=dim, keepdim=True)
 # + grown.sum(dim=-1, keepdim=True)

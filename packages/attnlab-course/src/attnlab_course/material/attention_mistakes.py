@@ -54,6 +54,7 @@ _MASK_MISTAKES: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
             ("scores.masked_fill(~mask, -1e9)", ""),
             ("scores + ~mask * -1e9", ""),
             ("scores.masked_fill(~mask, -1e4)", ""),
+            ("scores + ~mask * -100.0", ""),
         ),
         "Masked scores are set to a number such as −10⁹, or lowered by it. That is no −∞: where "
         "all scores lie lower, or no key is allowed, the masked keys get the weight.",
@@ -186,6 +187,14 @@ gets pieces of one position where it should get one piece of each.
 ## merged without turning: The heads' results are put together by a reshape alone, which mixes
 positions. Turn the axes back first.
 - {merge[0]}
++ {merge[1]}
+## only reshaped: The heads are cut out and put together by reshapes alone, which mixes positions.
+The heads' axis must change places with the length after the one, and back before the other.
+- {split[0]}
+- …
+- {merge[0]}
++ {split[1]}
++ …
 + {merge[1]}
 ## scaled by the whole width: The scores are divided by the root of the whole width. A head's scores
 sum over its own columns only.
