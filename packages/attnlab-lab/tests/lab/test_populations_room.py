@@ -11,7 +11,13 @@ import pytest
 import torch
 
 import attnlab
-from attnlab.experiments.population import Population, open_population
+from attnlab.experiments.population import (
+    Population,
+    fit,
+    open_population,
+    population_heads,
+    training,
+)
 from attnlab.experiments.population.population_heads import PopulationHeads, record_heads
 from attnlab_lab.server import jobs, members, state
 from tests.draw.view.reading import read_back
@@ -368,3 +374,27 @@ def test_a_member_s_name_leads_nowhere_else(many: Path) -> None:
     for name in [*steps, "../runs/many/5", "many/5/../..", "many/-5", "many/5\\..", "none/5"]:
         with pytest.raises(jobs.Missing):
             lab.model(name)
+
+
+def test_of_a_population_in_blocks_the_first_members_are_told_and_any_can_be_asked(
+    home: Path, monkeypatch: Any
+) -> None:
+    pytest.importorskip("pyarrow", reason="blocks need it; pip install 'attnlab[text]'")
+    for module in (training, fit):
+        monkeypatch.setattr(module, "MOST_TOGETHER", 4)
+    monkeypatch.setattr(training, "BLOCK", 4)
+    for module in (members, population_heads):
+        monkeypatch.setattr(module, "MOST_COMPARED", 3)
+    monkeypatch.setattr("attnlab.draw.figures.to_files", lambda name, draw: {})
+    fields = {"recipe": "fast", "steps": 40, "evaluate_every": 20}
+    folder = home / "elsewhere" / "blocks"
+    population = attnlab.train_population("sorting", range(6), **fields, out=folder)
+    status, told = asked("members", folder=str(folder), text="")
+    assert (status, told["names"], told["looked"]) == (200, ["0", "1", "2"], [0, 1, 2])
+    assert told["told"] == f"{population}; the first 3 are shown here"
+    assert told["solvedAt"] == list(population.solved_at[:3])
+    assert told["figures"]["accuracy"] == [
+        population.trained(index).evaluation.figures["accuracy"] for index in range(3)
+    ]
+    _, told = asked("member", folder=str(folder), member="5")
+    assert told["metrics"] == population.blocks[1].history.lines(1)
