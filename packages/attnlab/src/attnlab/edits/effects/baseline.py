@@ -60,7 +60,7 @@ class Baseline(Hook):
         last = self.logits[:1]
         if num_last is not None and last.dim() == 3:
             last = last[:, -num_last:]
-        return (3 * self.hidden + 8 * stream + 4 * last.numel()) * self.logits.element_size()
+        return (3 * self.hidden + 8 * stream + 2 * last.numel()) * self.logits.element_size()
 
     def keep_last(self, num_last: int | None) -> None:
         """Forget the logits before so many last positions; None keeps all."""

@@ -32,6 +32,9 @@ MetricLike: TypeAlias = "MetricKind | Callable[[Tensor], Tensor] | Metric"
 IGNORED = -100
 """The label of a position that does not count, as in PyTorch's cross-entropy."""
 
+_AT_ONCE = 2**21
+"""Logits that are measured at once: all of a long text would take several times their memory."""
+
 _NEED_LABELS = ("loss", "accuracy")
 _WHOLE = ("kl", "cosine")
 """Metrics of all logits of a position, of no one token."""
@@ -154,17 +157,25 @@ class PreparedMetric:
         row, place = (labels != IGNORED).nonzero(as_tuple=True)
         position = place - length  # from the end, for the first ones may be left out
         copies = logits.view(-1, num_rows, *logits.shape[1:])
-        chosen = widened(copies[:, row, position])  # (copy, place, vocabulary)
-        if self.name == "kl":
-            values = divergence(before[row, position], chosen)
-        elif self.name == "cosine":
-            values = cosine_distance(before[row, position], chosen)
-        else:
-            values = _values(self.name, chosen, labels[row, place])
-        if self.others is not None:
-            values = values - _of(chosen, self.others.to(logits.device)[row, place])
+        many = max(1, _AT_ONCE // max(1, len(copies) * logits.shape[-1]))
+        places = zip(row.split(many), position.split(many), strict=True)
+        values = torch.cat([self._at(where, copies, before, labels) for where in places], 1)
         sums = values.new_zeros(len(values), num_rows).double().index_add_(1, row, values.double())
         return sums / torch.bincount(row, minlength=num_rows)
+
+    def _at(
+        self, where: tuple[Tensor, Tensor], copies: Tensor, before: Tensor, labels: Tensor
+    ) -> Tensor:
+        """Measure some places, by row and position: copies (copy, row, …) -> (copy, place)."""
+        chosen = widened(copies[:, *where])
+        if self.name == "kl":
+            return divergence(before[where], chosen)
+        if self.name == "cosine":
+            return cosine_distance(before[where], chosen)
+        values = _values(self.name, chosen, labels[where])
+        if self.others is None:
+            return values
+        return values - _of(chosen, self.others.to(labels.device)[where])
 
     def _own(self, logits: Tensor) -> Tensor:
         """Measure all rows once by the user's function."""
