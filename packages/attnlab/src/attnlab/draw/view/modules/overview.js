@@ -50,6 +50,21 @@ export function makeOverview(choose) {
   return { root, show, mark };
 }
 
+// Fade the edges behind which there are more heads, and show `note` while there are any.
+export function fadeWhereMore(scroller, note) {
+  const look = () => {
+    const below = scroller.scrollHeight - scroller.clientHeight - scroller.scrollTop > 1;
+    const right = scroller.scrollWidth - scroller.clientWidth - scroller.scrollLeft > 1;
+    setVariable(scroller, "--below", below ? "2rem" : "0px");
+    setVariable(scroller, "--right", right ? "2rem" : "0px");
+    note.hidden = scroller.scrollHeight <= scroller.clientHeight + 1 && scroller.scrollWidth <= scroller.clientWidth + 1;
+  };
+  scroller.addEventListener("scroll", look);
+  const observer = new ResizeObserver(look);
+  observer.observe(scroller);
+  observer.observe(scroller.firstChild);
+}
+
 function makeHead(group, layer, head, face) {
   const name = `Head ${group.layers[layer].name}.${head}`;
   const cell = make("span", { class: "head", role: "gridcell", "data-layer": layer, "data-head": head, "aria-label": face.words ? `${name}: ${face.words}` : name, title: face.words ? `${name}: ${face.words}` : name });

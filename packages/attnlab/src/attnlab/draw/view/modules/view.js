@@ -10,7 +10,7 @@ import { axisName } from "../../map/layout.js";
 import { mountMap, sayWeight } from "../../map/map.js";
 import { followColors, makeMaskedNote, makeRamp, makeScale } from "../../map/shades.js";
 import { unpack } from "../../map/wire.js";
-import { facesOf, makeOverview } from "./overview.js";
+import { facesOf, fadeWhereMore, makeOverview } from "./overview.js";
 import { makeRow, wordError, wordReading } from "./row.js";
 
 const FINEST = 254; // levels of a code
@@ -101,10 +101,13 @@ function build(app) {
   app.choosers = makeChoosers(app);
   const { choosers } = app;
   const shown = [choosers.group, choosers.layer, choosers.head, choosers.variant, choosers.kind, choosers.scale];
+  const scroller = make("div", { class: "overview-scroll" }, app.overview.root);
+  const more = make("span", { hidden: "" }, " Scroll for more.");
+  fadeWhereMore(scroller, more);
   const overview = make("section", { class: "overview-part", "aria-labelledby": "heads-title" },
     make("div", { class: "part-head" }, make("h2", { id: "heads-title" }, "Heads"), choosers.fact.root),
-    make("p", { class: "note" }, "Rows: layers. Columns: heads. Choose one, or move with the arrow keys."),
-    make("div", { class: "overview-scroll" }, app.overview.root), app.overviewNote = make("p", { class: "note" }));
+    make("p", { class: "note" }, "Rows: layers. Columns: heads. Choose one, or move with the arrow keys.", more),
+    scroller, app.overviewNote = make("p", { class: "note" }));
   const map = make("section", { class: "map-part", "aria-label": "The head that is shown" },
     make("div", { class: "part-head" }, make("div", {}, app.title, app.site), make("div", { class: "bar", role: "group", "aria-label": "Zoom" }, ...makeZoomButtons(app))),
     app.facts, app.mapPlace, app.row.profile, app.legend,
