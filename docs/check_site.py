@@ -146,7 +146,7 @@ def results_of(page: Any, site: Path, words: str) -> list[Result]:
     page.wait_for_function(RESULTS_ARE_THERE)
     rows = page.locator("ul.search > li").evaluate_all(
         "rows => rows.map(row => [row.querySelector('a').getAttribute('href'),"
-        " row.querySelector('span')?.innerText ?? ''])"
+        " row.querySelector(':scope > span')?.innerText ?? ''])"
     )
     parts = [(*link.partition("#"), shown) for link, shown in rows]
     return [Result(path.removesuffix(".html"), place, shown) for path, _, place, shown in parts]

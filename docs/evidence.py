@@ -30,9 +30,9 @@ GENERATED = {
 # Sources other than tests: how they begin, and what they are.
 SOURCES = {
     "a benchmark": ("benchmarks/", "run by hand; [its page](benchmarks.md) has date and machine"),
-    "a clock": ("measured by hand", "read on the day that stands there"),
+    "a clock": ("measured by hand", "on the date given"),
     "a command": ("attnlab ", "what it prints"),
-    "a script": ("examples/|docs/", "to run anew"),
+    "a script": ("examples/|docs/", "run it again to see"),
     "a link": ("https://", "a paper, or another project's page"),
 }
 
@@ -168,7 +168,7 @@ def page() -> str:
     """Return the page."""
     rows, _ = matched()
     counts = Counter(kind_of(source) for _, sources in rows for source in sources)
-    lines = [INTRODUCTION.format(count=len(rows)), "| shown by | which is | times |"]
+    lines = [INTRODUCTION.format(count=len(rows)), "| shown by | that is | sentences |"]
     lines.append("| --- | --- | --- |")
     meanings = {kind: meaning for kind, (_, meaning) in SOURCES.items()}
     for kind, meaning in {"a test": "run at every change", **meanings, **KINDS}.items():
@@ -191,7 +191,7 @@ def folded(name: str, rows: list[tuple[Claim, list[str]]]) -> list[str]:
     title = re.search(r"^# (.+)$", (ROOT / name).read_text(), re.M)
     assert title, f"{name} has no title"
     words = "README" if name == "README.md" else title[1]
-    words += f": {len(rows)} sentence{'s' * (len(rows) > 1)}"
+    words += f" ({len(rows)} sentence{'s' * (len(rows) > 1)})"
     lines = ["", "<details>", f"<summary>{words}</summary>", ""]
     if name != "README.md":
         lines += [f"[Read the page]({name.removeprefix('docs/')})", ""]
@@ -205,9 +205,9 @@ def folded(name: str, rows: list[tuple[Claim, list[str]]]) -> list[str]:
 INTRODUCTION = """\
 # Evidence
 
-The pages have {count} sentences with a number, or with a word such as *never*. Here stands, page
-by page, what shows that each is so. `docs/evidence.py` writes this page, and a test fails where a
-sentence has no source, or a source is not there.
+The pages have {count} sentences with a number, or with a word such as *never*. Below, page by page,
+is what shows that each is true. `docs/evidence.py` writes this page, and a test fails if a sentence
+has no source, or a source is gone.
 """
 
 

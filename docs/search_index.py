@@ -1,16 +1,15 @@
 """What the search of the site finds, in which order, and what each result says.
 
-Sphinx's search works from disk without a server. Left alone it drops "why" and "own" as stop
-words, takes `cut_edge` for one word and `CutEdge` for another, puts pages in alphabetical order,
-and says nothing of a result where pages cannot be fetched, as from disk. So here:
+Sphinx's search works from disk without a server. Left alone it finds only pages that have every
+typed word, drops "why" and "own" as stop words, takes `cut_edge` for one word and `CutEdge` for
+another, and says nothing of a result where pages cannot be fetched, as from disk. So here:
 
 - a page says in `<!-- search: words, and phrases -->` what it, or the section below whose heading
-  that stands, is the answer to; these are main entries of Sphinx's index, and come first, and their
-  words count as words of the page;
-- names are split at `_` and at capitals, on the pages and in what is typed;
+  that stands, is the answer to; these are main entries of Sphinx's index, and come first;
 - all passages of the site are kept in `passages.js`, which the page of the search alone reads;
-- `search_order.js` puts a name that is typed as code first, guides before lists, changes and
-  evidence last, and shows of each result the passage that matches.
+- `search_order.js` ranks sections by the words that they have, a rare word before a common one,
+  splits names at `_` and at capitals, puts a name that is typed as code first, guides before lists,
+  changes and evidence last, and shows of each result the passage that matches.
 """
 
 import inspect
@@ -27,13 +26,12 @@ from sphinx.application import Sphinx
 from sphinx.search.en import SearchEnglish
 
 _COMMENT = re.compile(r"^<!-- search: ([^>]*) -->$", re.M)
-_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+|\d+")
 _SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z`])")
 _QUESTIONS = {"why", "how", "what", "where", "which", "when", "own", "same", "few", "first"}
 
 
 class CodeAndEnglish(SearchEnglish):
-    """English in which questions are words, and names of code are taken apart."""
+    """English in which questions are words, and typed names of code are taken apart."""
 
     stopwords = SearchEnglish.stopwords - _QUESTIONS
     js_splitter_code = """\
@@ -42,22 +40,13 @@ function splitQuery(query) {
 }
 """
 
-    def split(self, input: str) -> list[str]:
-        """Split a text into words, and names at `_` and capitals; a name stays whole, too."""
-        found = []
-        for word in self._word_re.findall(input):
-            parts = _PARTS.findall(word)
-            found += parts if parts == [word] else [word, *parts]
-        return found
-
 
 def with_search_words(page: str) -> str:
     """Put entries of Sphinx's index in place of the comments that say what a page answers."""
 
     def entries(comment: re.Match[str]) -> str:
         words = [word.strip() for word in comment[1].split(",")]
-        hidden = f"```{{raw}} html\n<span hidden>{' '.join(words)}</span>\n```"
-        return f"{hidden}\n```{{index}} " + ", ".join(f"! {word}" for word in words) + "\n```"
+        return "```{index} " + ", ".join(f"! {word}" for word in words) + "\n```"
 
     return _COMMENT.sub(entries, page)
 
@@ -145,14 +134,17 @@ def _home_of(node: nodes.Node) -> tuple[str, str]:
 
 
 def keep_passages(app: Sphinx, doctree: nodes.document) -> None:
-    """Keep the passages of a page, and the places of the entries in Sphinx's index."""
+    """Keep the passages of a page, and the phrases that it says it answers, with their places."""
     page = app.env.docname
     kept = app.env.__dict__.setdefault("attnlab_passages", {})
     kept[page] = list(passages(doctree))
-    places = app.env.__dict__.setdefault("attnlab_places", {})
-    for entry in doctree.findall(addnodes.index):
-        for *_, place, _main, _key in entry["entries"]:
-            places[f"{page}#{place}"] = _home_of(entry)[0]
+    phrases = app.env.__dict__.setdefault("attnlab_phrases", {})
+    phrases[page] = [
+        (_home_of(entry)[0], phrase)
+        for entry in doctree.findall(addnodes.index)
+        for _kind, phrase, _place, main, _key in entry["entries"]
+        if main == "main"
+    ]
 
 
 def write_passages(app: Sphinx, error: Exception | None) -> None:
@@ -160,10 +152,10 @@ def write_passages(app: Sphinx, error: Exception | None) -> None:
     if error is not None:
         return
     kept = getattr(app.env, "attnlab_passages", {})
-    places = getattr(app.env, "attnlab_places", {})
+    phrases = getattr(app.env, "attnlab_phrases", {})
     lines = [
         f"window.{name} = {json.dumps(value, ensure_ascii=False, sort_keys=True)};\n"
-        for name, value in (("PASSAGES", kept), ("PLACES", places))
+        for name, value in (("PASSAGES", kept), ("PHRASES", phrases))
     ]
     Path(app.outdir, "_static", "passages.js").write_text("".join(lines))
 

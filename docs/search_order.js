@@ -1,93 +1,174 @@
-// In which order the search of the site shows its results, and the passage it shows of each: see
-// search_index.py.
-var Scorer = {
-  objNameMatch: 11,
-  objPartialMatch: 4,
-  objPrio: { 0: 5, 1: 5, 2: -5 },
-  objPrioDefault: 0,
-  title: 15,
-  partialTitle: 7,
-  term: 5,
-  partialTerm: 2,
-  score: (result) => {
-    const [page, fullTitle, anchor, , score, , kind] = result;
-    const isLog = /^(changes|evidence)$/.test(page); // it repeats other pages: one result, after all others
-    const title = isLog ? (result[1] = fullTitle.split(" > ")[0]) : fullTitle;
-    const home = isLog ? "" : kind === "index" ? window.PLACES?.[page + anchor] : anchor.slice(1);
-    const passage = bestPassage(page, home);
-    if (passage) {
-      const [place, heading] = passage;
-      result[3] = (heading && kind !== "object" && !title.endsWith(heading) ? `${heading} – ` : "") + excerpt(passage);
-      if (isLog || kind === "index" || kind === "text") result[2] = place ? `#${place}` : "";
-    }
-    if (isLog) return score - 1000;
-    if (kind === "index") return score;
-    if (kind === "object") return nameScore(title) ?? score - title.split(".").length;
-    if (/^(ARCHITECTURE|benchmarks|compare|families|genindex|reference\/index|add\/)/.test(page)) return score - 4;
-    const [, forPhrase, extra] = KINDS.find(([begin]) => page.startsWith(begin));
-    return score + extra + (passage && hasPhrase(passage) ? forPhrase : 0);
-  },
-};
-
-// How a page's path begins, what it gains where a passage has all that was typed, word by word, and always.
-const KINDS = [["reference/", 50, -1], ["notebooks/", 25, -1], ["", 20, 0]];
+// The search of the site. It ranks sections, not pages: all that stands in passages.js, see search_index.py. Sphinx
+// writes the results, and calls this file for their order.
+var Scorer = {}; // Sphinx' own, which is not asked
 
 const typed = new URLSearchParams(window.location.search).get("q") ?? "";
+const QUESTIONS = new Set(["how", "what", "when", "where", "which", "why"]); // count little beside other words
+const LITTLE = 0.3;
+const MOST_OF_A_PAGE = 2; // sections
+const MOST = 30; // results
+const LEAST = 0.04; // of the score of the first result
 
-// The score of a function or class whose name was typed: above the entries of pages (100 at most) if it was typed as
-// code, else below them.
-function nameScore(fullName) {
-  const bare = (text) => text.toLowerCase().replace(/[_\s]/g, "");
-  const parts = fullName.split(".");
-  const isMember = /^[A-Z]/.test(parts.at(-2) ?? "");
-  if (isMember || ![parts.at(-1), fullName].map(bare).includes(bare(typed))) return undefined;
-  return /[_.]|[a-z][A-Z]/.test(typed) ? 200 : 99;
+// How a page's path begins, and its weight: guides before lists.
+const WEIGHTS = [
+  ["reference/index", 0.2], ["reference/", 0.75], ["notebooks/", 0.8], ["add/", 0.6], ["ARCHITECTURE", 0.3], ["commands", 0.75],
+  ["benchmarks", 0.6], ["compare", 0.6], ["families", 0.6], ["simd", 0.6], ["coming-from", 0.8], ["index", 0.6], ["", 1],
+];
+const isLog = (page) => /^(changes|evidence)$/.test(page); // it repeats other pages: one result, after all others
+
+const stems = new Map();
+
+function stemOf(word) {
+  if (!stems.has(word)) stems.set(word, new Stemmer().stemWord(word));
+  return stems.get(word);
 }
 
-function hasPhrase([, , text]) {
-  const phrase = typed.trim().toLowerCase();
-  return phrase.includes(" ") && text.toLowerCase().includes(phrase);
+// The words of a text; a name of code counts whole and in its parts.
+function wordsOf(text) {
+  const found = [];
+  for (const [word] of text.matchAll(/[\p{L}\p{N}_]+/gu)) {
+    const parts = splitQuery(word).map((part) => part.toLowerCase());
+    found.push(...parts);
+    if (parts.length > 1) found.push(parts.join(""));
+  }
+  return found;
 }
 
-let typedWords; // each with its stem, once language_data.js is there
+const stemsOf = (text) => wordsOf(text).map(stemOf);
 
-function stemTyped() {
-  const stemmer = new Stemmer();
-  const words = splitQuery(typed).map((word) => word.toLowerCase());
-  typedWords = words.filter((word) => !stopwords.has(word)).map((word) => [word, stemmer.stemWord(word)]);
-}
-
-// How many of the typed words a text has.
-function matches(text) {
-  if (!typedWords) stemTyped();
+// What was typed: each word's stem, once, with its weight. Words such as "the" count where there are no others.
+function termsOf(text) {
   const words = splitQuery(text).map((word) => word.toLowerCase());
-  return typedWords.filter(([whole, stem]) => words.some((word) => word === whole || word.startsWith(stem))).length;
+  const telling = words.filter((word) => !stopwords.has(word));
+  const asked = telling.filter((word) => !QUESTIONS.has(word));
+  return new Map((telling.length ? telling : words).map((word) => [stemOf(word), asked.length && QUESTIONS.has(word) ? LITTLE : 1]));
 }
 
-// The passage of a page, or of a place in it, that has most of the typed words; the first one where none has any.
-function bestPassage(page, home) {
-  const all = window.PASSAGES?.[page] ?? [];
-  const near = all.filter(([place]) => home && place === home);
-  const here = near.length ? near : all;
+const TERMS = termsOf(typed);
+const WHOLE = new Set(splitQuery(typed).map((word) => word.toLowerCase()));
+const matches = (text) => new Set(stemsOf(text).filter((stem) => TERMS.has(stem))).size;
+
+// Every section, and every name of the reference, with how often it has each typed word.
+function sectionsOf(titles) {
+  const sections = [];
+  for (const [page, passages] of Object.entries(window.PASSAGES)) {
+    const here = new Map();
+    const at = (place, title) => {
+      if (!here.has(place)) here.set(place, { page, place, title, pageTitle: titles[page] ?? page, phrases: [], passages: [], counts: new Map(), length: 0 });
+      return here.get(place);
+    };
+    for (const passage of passages) {
+      const section = at(passage[0], passage[1]);
+      section.passages.push(passage);
+      for (const word of wordsOf(passage[2])) {
+        section.length += 1;
+        const stem = stemOf(word), count = (WHOLE.has(word) ? 1 : 0.6) * (passage[3] ? 0.5 : 1); // less for other forms, and in code
+        if (TERMS.has(stem)) section.counts.set(stem, (section.counts.get(stem) ?? 0) + count);
+      }
+    }
+    for (const [place, phrase] of window.PHRASES[page] ?? []) at(place, "").phrases.push(phrase);
+    sections.push(...here.values());
+    for (const section of here.values()) if (!section.passages.length) section.passages.push(...passages.slice(0, 1)); // to show
+  }
+  return sections.filter(({ passages }) => passages.length);
+}
+
+// The weight of each typed word: the more, the fewer sections have it.
+function rarities(sections) {
+  return new Map([...TERMS].map(([stem, weight]) => {
+    const having = sections.filter(({ counts }) => counts.has(stem)).length;
+    return [stem, weight * Math.log(1 + (sections.length - having + 0.5) / (having + 0.5))];
+  }));
+}
+
+const sum = (numbers) => [...numbers].reduce((total, number) => total + number, 0);
+
+function scoreOf(section, rarity, meanLength) {
+  const all = sum(rarity.values()) || 1;
+  const heading = new Set(stemsOf(section.title)), pageTitle = new Set(stemsOf(section.pageTitle));
+  let score = 0, covered = 0;
+  for (const [stem, weight] of rarity) {
+    const count = section.counts.get(stem) ?? 0;
+    const frequency = (2.2 * count) / (count + 0.3 + (0.9 * section.length) / meanLength);
+    const here = frequency + (heading.has(stem) ? 3 : 0) + (pageTitle.has(stem) ? 1.5 : 0);
+    score += weight * here;
+    if (here) covered += weight;
+  }
+  const phrases = section.phrases.map((phrase) => [phrase, [...termsOf(phrase).keys()]]);
+  const meant = phrases.filter(([, words]) => words.length && words.every((stem) => rarity.has(stem)));
+  const named = sum([...new Set(meant.flatMap(([, words]) => words))].map((stem) => rarity.get(stem)));
+  covered = Math.max(covered, named);
+  const together = Math.max(...section.passages.map(([, , text]) => sum([...new Set(stemsOf(text))].map((stem) => rarity.get(stem) ?? 0))));
+  score = (score + 5 * named) * (covered / all) ** 2 * (0.5 + (0.5 * Math.max(together, named)) / all);
+  if (hasPhrase(section)) score *= 1.4;
+  const [, weight] = WEIGHTS.find(([begin]) => section.page.startsWith(begin));
+  return weight * score;
+}
+
+// A page, or a section, that says that it answers what was typed comes before all others.
+const isAnswer = ({ phrases }) => phrases.some((phrase) => phrase.toLowerCase() === typed.trim().toLowerCase());
+
+function hasPhrase({ title, passages }) {
   const phrase = typed.trim().toLowerCase();
-  const score = ([, title, text, isCode]) =>
-    2 * matches(text) + matches(title) + (text.toLowerCase().includes(phrase) ? 1 : 0) - isCode / 2;
-  return here.reduce((best, passage) => (score(passage) > score(best) ? passage : best), here[0]);
+  return phrase.includes(" ") && [title, ...passages.map(([, , text]) => text)].some((text) => text.toLowerCase().includes(phrase));
+}
+
+// The score of a function or class whose name was typed: above the phrases of pages if it was typed as code, else below.
+function nameScore({ page, place }) {
+  const bare = (text) => text.toLowerCase().replace(/[_\s]/g, "");
+  const parts = place.split(".");
+  const isMember = /^[A-Z]/.test(parts.at(-2) ?? "");
+  if (!page.startsWith("reference/") && !place.includes(".")) return 0;
+  if (isMember || ![parts.at(-1), place].map(bare).includes(bare(typed))) return 0;
+  return /[_.]|[a-z][A-Z]/.test(typed) ? 3000 : 500;
+}
+
+// The passage of a section that has most of the typed words.
+function bestPassage({ passages }) {
+  const phrase = typed.trim().toLowerCase();
+  const score = ([, , text, isCode]) => 2 * matches(text) + (text.toLowerCase().includes(phrase) ? 1 : 0) - isCode / 2;
+  return passages.reduce((best, passage) => (score(passage) > score(best) ? passage : best), passages[0]);
 }
 
 // The sentence of a passage that has most of the typed words, cut around the first of them.
-function excerpt([, , text], length = 200) {
+function excerpt(text, length = 200) {
   const sentences = text.split(/(?<=[.!?]) (?=[\p{Lu}`\[])/u);
   const counts = sentences.map(matches);
   const first = counts.indexOf(Math.max(...counts));
   let shown = sentences[first];
   for (const next of sentences.slice(first + 1)) if (shown.length + next.length < length) shown += ` ${next}`; else break;
   if (shown.length <= length) return shown;
-  const at = Math.max(0, ...typedWords.map(([, stem]) => shown.toLowerCase().indexOf(stem)));
+  const places = [...TERMS.keys()].map((stem) => shown.toLowerCase().indexOf(stem)).filter((place) => place >= 0);
+  const at = places.length ? Math.min(...places) : 0;
   const begin = at < length - 40 ? 0 : shown.indexOf(" ", at - 60) + 1;
-  const end = shown.lastIndexOf(" ", begin + length);
-  return (begin ? "… " : "") + shown.slice(begin, end) + " …";
+  const end = begin + length >= shown.length ? shown.length : shown.lastIndexOf(" ", begin + length);
+  return (begin ? "… " : "") + shown.slice(begin, end) + (end < shown.length ? " …" : "");
 }
+
+function ranked(titles) {
+  const sections = sectionsOf(titles);
+  const rarity = rarities(sections), meanLength = sum(sections.map(({ length }) => length)) / sections.length;
+  for (const section of sections) section.score = scoreOf(section, rarity, meanLength);
+  const least = LEAST * Math.max(...sections.map(({ score }) => score)), numbers = new Map();
+  for (const section of sections) section.score += nameScore(section) + (isAnswer(section) ? 1000 : 0);
+  const byScore = sections.filter(({ score }) => score > 0).sort((one, other) => other.score - one.score);
+  const isShown = ({ page, score }) => {
+    numbers.set(page, (numbers.get(page) ?? 0) + 1);
+    return score >= least && numbers.get(page) <= (isLog(page) ? 1 : MOST_OF_A_PAGE);
+  };
+  const shown = byScore.filter(isShown);
+  return [...shown.filter(({ page }) => !isLog(page)).slice(0, MOST), ...shown.filter(({ page }) => isLog(page))];
+}
+
+Search._performSearch = () => {
+  const titles = Object.fromEntries(Search._index.docnames.map((page, i) => [page, Search._index.titles[i]]));
+  return ranked(titles).map((section) => {
+    const { page, place, title, pageTitle, score } = section;
+    const isName = page.startsWith("reference/") && place.includes(".");
+    const heading = title && !isName && title !== pageTitle ? `${title} – ` : "";
+    return [page, isName ? place : pageTitle, place && `#${place}`, heading + excerpt(bestPassage(section)[2]), score, "", "text"];
+  }).reverse(); // the last is shown first
+};
 
 // Sphinx writes what it says of a result in parentheses, which a passage does not need.
 new MutationObserver((changes) => {

@@ -28,6 +28,8 @@ TARGETS = [field.name for field in fields(ZeroHead)]
 _CALLED = (Program, Metric, Path, PatchTarget, Rule, SweepOptions)
 """Classes that users call, beside edits and the names of `import attnlab`."""
 
+NUM_SOURCES = 4  # that are named of a result
+
 
 class _Shown:
     """A default as the reference shows it."""
@@ -126,6 +128,26 @@ def add_settings(
             choices = f" One of `{'`, `'.join(field.choices)}`." if field.choices else ""
             comment = field.comment[0].upper() + field.comment[1:]
             lines.append(f":param {field.name}: {comment}.{choices} By default `{field.default}`.")
+
+
+@cache
+def sources() -> dict[type, list[str]]:
+    """Return the functions and methods of the reference that return each class."""
+    found: dict[type, list[str]] = {}
+    for one in public():
+        if one.kind in ("function", "method"):
+            for kind in types_in(one.value).get("return", ()):
+                found.setdefault(kind, []).append(one.name)
+    return found
+
+
+def add_sources(
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
+    """Say of a result which functions return it."""
+    if isinstance(thing, type) and not is_called(name, thing) and thing in sources():
+        links = ", ".join(f":py:obj:`{source}`" for source in sources()[thing][:NUM_SOURCES])
+        lines += ["", f"*Returned by* {links}.", ""]
 
 
 def keep_returns(
@@ -272,6 +294,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
         (list_fields, 490),  # napoleon has 500
         (keep_property, 510),
         (add_settings, 600),
+        (add_sources, 605),
         (link_types, 610),
         (link_names, 615),
         (gather_fields, 620),

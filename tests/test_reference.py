@@ -16,6 +16,7 @@ from sphinx.util.docstrings import prepare_docstring
 
 import attnlab
 from attnlab import edits, truth
+from attnlab.edits.edit import edit_kinds
 from attnlab.edits.effects import Metric, SweepOptions
 
 PAGES = sorted((Path(__file__).parents[1] / "docs" / "reference").glob("*.md"))
@@ -77,6 +78,21 @@ def test_the_index_has_every_entry_with_a_sentence():
     assert set(ENTRIES) - {row.name for row in rows} == {"attnlab.plot"}  # whose figures it has
 
 
+def test_the_examples_of_edits_name_every_edit_and_apply(sorter):
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "edit.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    model = attnlab.load(sorter)
+    names = {"attnlab": attnlab, "model": model}
+    made = []
+    for line in filter(None, block.splitlines()):
+        exec(line, names)
+        if re.match("[A-Z]", line):
+            made.append(eval(line, names))
+            with attnlab.edit(model, made[-1], certify=False):
+                model(torch.tensor([[3, 1, 2, 0, 1, 2], [1, 1, 2, 0, 1, 1]]))
+    assert {type(edit).__name__ for edit in made} == {*edits.__all__} & {*edit_kinds()}
+
+
 def test_a_name_without_a_sentence_is_seen(monkeypatch):
     monkeypatch.setattr(attnlab.record, "__doc__", "Record\n\nAll of it.")
     assert search_index.sentence_of("attnlab.record") == ""
@@ -132,6 +148,17 @@ def said_of(name, lines):
     for handler in (signatures.list_fields, signatures.link_types, signatures.gather_fields):
         handler(None, what, name, thing, None, lines)
     return "\n".join(lines)
+
+
+def test_a_result_says_which_functions_return_it_and_what_users_call_does_not():
+    def said(name):
+        lines = ["What it is."]
+        signatures.add_sources(None, "class", name, search_index.thing_at(name), None, lines)
+        return " ".join(lines)
+
+    assert "*Returned by* :py:obj:`attnlab.circuits`." in said("attnlab.look.circuits.Circuits")
+    assert ":py:obj:`attnlab.ablate`" in said("attnlab.edits.effects.Ablation")
+    assert said("attnlab.Decoder") == said("attnlab.edits.ZeroHead") == "What it is."
 
 
 def test_the_fields_of_a_result_are_a_list_with_their_types():

@@ -55,7 +55,10 @@ def edit_kinds() -> dict[str, type["Edit"]]:
 @dataclass_transform(kw_only_default=True, frozen_default=True, eq_default=False)
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Edit:
-    """Base of all edits: the targets. A subclass becomes a frozen dataclass of its fields.
+    """Base class of all edits, with their targets; subclass it to write your own.
+
+    Annotate the settings, and define `change`, a function of the values at the site. The subclass
+    becomes a frozen dataclass; positions, heads, certificate and JSON need no code.
 
     A target is a number, a list, a span such as "2..5" (both ends are in it), or None for all, and
     negative numbers count from the end. Positions may also be tokens' names; the other targets take
@@ -197,7 +200,7 @@ class Edit:
         return axes
 
     def check(self) -> None:
-        """Check the fields of a subclass."""
+        """Raise `WrongUsage` where a setting is wrong; override it in a subclass."""
 
     def check_model(self, model: nn.Module, sites: list[str]) -> None:
         """Check the edit against a model before any forward pass."""
@@ -234,7 +237,11 @@ class Edit:
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the new values, of the shape of the old: at `weights`, (batch, head, query, key).
 
-        Those outside the targets are restored afterwards.
+        Values outside the targets are restored afterwards.
+
+        Args:
+            values: a copy of the values at the site, of the rows and heads that are meant.
+            context: their positions, the allowed keys, the targets.
         """
         raise NotImplementedError
 
