@@ -526,6 +526,12 @@ def test_a_query_that_selects_nothing_in_one_length_alone_is_found(selector, lon
             lambda: interpret(Program(selector_width(select(tokens, 3, "<")), "ab"), "ab"),
             "compared",
         ),
+        (
+            lambda: interpret(
+                Program(selector_width(select(tokens, tokens, lambda key, query: None)), "ab"), "ab"
+            ),
+            "must be True or False; got None: does the function lack a return",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_line(make, words):

@@ -202,6 +202,16 @@ def test_texts_that_teach_no_classes_are_refused(raw, words):
         ("t.json", b'[{"text": 1},', CouldNotRun, "begins like a JSON array but is not one"),
         ("t.json", b'{\n"text": ["a"]\n}', CouldNotRun, "is not JSON: .*; expected an array"),
         ("t.csv.gz", b"text,label\n", CouldNotRun, "cannot be unpacked"),
+        (
+            "t.csv",
+            gzip.compress(b"text,label\n"),
+            CouldNotRun,
+            "compressed with gzip: let its name",
+        ),
+        ("t.jsonl", lzma.compress(b"{}"), CouldNotRun, "compressed with xz: let its name"),
+        ("t.csv", b"PK\3\4[Content_Types].xml", CouldNotRun, "is an archive or a workbook: unpack"),
+        ("t.csv", b"\xd0\xcf\x11\xe0\xa1\xb1", CouldNotRun, "is a workbook: save its sheet as CSV"),
+        ("t.json", b"PAR1", CouldNotRun, "is a Parquet file: let its name end in .parquet"),
         ("t.csv", "text,label\n".encode("utf-16-le"), CouldNotRun, "say encoding=utf-16-le"),
         ("t.csv", b"text,label,text\na,b,c\n", WrongUsage, "has several columns 'text'"),
         ("t.parquet.gz", b"", WrongUsage, "compressed Parquet file: unpack it"),
@@ -353,7 +363,7 @@ def test_a_container_is_no_text_no_label_and_no_split(value, column):
 @pytest.mark.parametrize(
     ("labels", "chosen"),
     [
-        (["1", "1.0", "1"], "1"),
+        (["1", "1.0", "1."], "1"),
         ([1, "1.0", 1.0], "1"),
         (["+1", "1", "+1.0"], "1"),
         (["0", "-0", "-0.0"], "0"),

@@ -325,10 +325,15 @@ def apply_map(node: Map, arguments: Items[Value]) -> Value:
 def compare(selector: Compared, key: Value, query: Value) -> bool:
     """Does a comparison hold? An error names values that cannot be compared."""
     try:
-        return bool(selector.holds(key, query))
+        answer = selector.holds(key, query)
+        holds = bool(answer)
     except Exception as error:
         reason = f"key {key!r} and query {query!r} cannot be compared: {error}."
         raise ProgramError(selector.line, reason) from None
+    if answer is None:
+        reason = f"{selector.name} of key {key!r} and query {query!r} must be True or False; got "
+        raise ProgramError(selector.line, f"{reason}None: does the function lack a return?")
+    return holds
 
 
 def ranks_of(selector: Best, scores: Items[Value]) -> Codes:

@@ -33,6 +33,13 @@ _INSTEAD = {  # of other files, by their endings
     (".zip", ".7z", ".rar", ".tar"): "This is an archive: unpack it and name the file inside.",
     (".xlsx", ".xls", ".ods"): "This is a workbook: save its sheet as CSV.",
 }
+_STARTS = {  # of files that are no text, whatever their endings say
+    b"\x1f\x8b": "compressed with gzip: let its name end in .gz.",
+    b"\xfd7zXZ\0": "compressed with xz: let its name end in .xz.",
+    b"PK\3\4": "an archive or a workbook: unpack it, or save its sheet as CSV.",
+    b"\xd0\xcf\x11\xe0": "a workbook: save its sheet as CSV.",
+    b"PAR1": "a Parquet file: let its name end in .parquet.",
+}
 _DELIMITERS = {";": "';'", ",": "','", "|": "'|'", "\t": "tab"}  # how each is written as a setting
 
 
@@ -50,6 +57,10 @@ class Columns:
     encoding: str = "utf-8"
     has_header: bool = True
     delimiter: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise WrongUsage(f"delimiter must be one character; got {self.delimiter!r}.")
 
 
 Row = dict[str, object]
@@ -296,6 +307,9 @@ def _decoded(path: Path, encoding: str) -> str:
             content = file.read()
     except DAMAGED as error:
         raise CouldNotRun(f"{path} cannot be unpacked whole: {error}.") from None
+    for start, what in _STARTS.items():
+        if content.startswith(start):
+            raise CouldNotRun(f"{path} is {what}")
     if encoding.lower() in ("utf-8", "utf8"):
         encoding = encoding_of(content) or encoding
     try:

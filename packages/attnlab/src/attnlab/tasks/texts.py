@@ -28,7 +28,7 @@ SPLITS = {
     "test": ("test", "testing", "eval", "evaluation"),
 }
 _MAX_CLASSES = 1_000
-_WHOLE = re.compile(r"[+-]?\d+\.0+|[+-]\d+")
+_WHOLE = re.compile(r"[+-]?\d+\.0*|[+-]\d+")
 
 
 @dataclass(frozen=True)
