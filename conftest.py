@@ -15,6 +15,7 @@ from filelock import FileLock
 from hypothesis import settings
 
 from attnlab.draw.attention.figure_files import plain_style
+from tests.pages import Pages, Visit
 
 FLAGS = [
     "--no-sandbox",
@@ -127,6 +128,19 @@ def resting_page(tmp_path_factory) -> Path:
     page = tmp_path_factory.mktemp("resting") / "empty.html"
     page.write_text("<!doctype html><title>Resting</title>")
     return page
+
+
+@pytest.fixture(scope="session")
+def pages(browser, resting_page) -> Pages:
+    return Pages(browser, resting_page)
+
+
+@pytest.fixture
+def visited(pages) -> Iterator[Visit]:
+    """The pages of this test."""
+    visit = Visit(pages)
+    yield visit
+    visit.end()
 
 
 @pytest.fixture(scope="session")

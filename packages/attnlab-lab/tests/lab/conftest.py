@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from attnlab_lab.static import write_static
+from tests.pages import Visit
 
 from .playing import Open
 from .serving import Lab, opened_room, running
@@ -35,28 +36,13 @@ def server(playground: Path) -> Iterator[str]:
         httpd.shutdown()
 
 
-@pytest.fixture(scope="session")
-def free_pages() -> dict[str, list[Any]]:
-    """Keep pages that no test uses, by the options of their context: a new one costs a process."""
-    return {}
-
-
 @pytest.fixture
-def open_lab(
-    browser: Any, free_pages: dict[str, list[Any]], resting_page: Path, playground: Path
-) -> Iterator[Open]:
+def open_lab(visited: Visit, playground: Path) -> Iterator[Open]:
     """Open the playground; at the end, no request but its own files, and no complaint.
 
     The page shows fewer pictures of a training unless a test asks for them as `MOVING` does.
     """
-    requests, complaints, bases = [], [], set()
-    taken: list[tuple[list[Any], Any]] = []
-    listeners = {
-        "request": lambda request: requests.append(request.url),
-        "console": lambda message: complaints.append(f"{message.type}: {message.text}"),
-        "pageerror": lambda error: complaints.append(str(error)),
-        "dialog": lambda dialog: (complaints.append(dialog.message), dialog.dismiss()),
-    }
+    bases = set()
 
     def open_it(
         link: str = "", width: int = 1280, base: str = "", script: str = "", **options: Any
@@ -64,36 +50,16 @@ def open_lab(
         base = base or f"{playground.as_uri()}/"
         bases.add(base)
         options = {"reduced_motion": "reduce"} | options
-        free = free_pages.setdefault(f"{sorted(options.items())} {script}", [])
-        page = free.pop() if free else new_page(browser, script, options)
-        taken.append((free, page))
+        page = visited.page(script, seconds=90.0, **options)  # on a busy machine
         page.set_viewport_size({"width": width, "height": 900})
-        for event, listener in listeners.items():
-            page.on(event, listener)
         page.goto(f"{base}index.html{link}")
         return page
 
     yield open_it
-    for free, page in taken:
-        page.mouse.up()
-        page.mouse.move(-1, -1)  # nothing is pointed at
-        page.context.set_offline(False)
-        for event, listener in listeners.items():
-            page.remove_listener(event, listener)
-        page.goto(resting_page.as_uri())
-        free.append(page)
     own = {f"{base}{name}" for base in bases for name in ("index.html", "lab.js", "lab.css")}
-    others = [url for url in requests if url.partition("#")[0] not in own]
+    others = [url for url in visited.requests if url.partition("#")[0] not in own]
     assert [url for url in others if not url.startswith(("data:,", "blob:"))] == []
-    assert complaints == []
-
-
-def new_page(browser: Any, script: str, options: dict[str, Any]) -> Any:
-    """Open a page of a context of its own, which runs a script before those of the page."""
-    context = browser.new_context(**options)
-    context.set_default_timeout(90_000)  # milliseconds, on a busy machine
-    context.add_init_script(script)
-    return context.new_page()
+    assert visited.complaints == []
 
 
 @pytest.fixture(scope="session")
