@@ -225,9 +225,7 @@ def written(folder, pages):
     ("words", "missed"),
     [("gpu", ["why"]), pytest.param("why, gpu", [], marks=pytest.mark.slow)],
 )
-def test_a_page_is_first_where_it_says_what_it_answers_and_else_it_is_missed(
-    tmp_path, browser, words, missed
-):
+def test_a_page_is_first_where_it_says_what_it_answers(tmp_path, browser, words, missed):
     pages = {name: f"# Page {name}{TEXT}" for name in "abc"}
     pages["z"] = f"# Page z\n\n<!-- search: {words} -->{TEXT}"
     site = built(tmp_path, written(tmp_path, pages))

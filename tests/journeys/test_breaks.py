@@ -70,7 +70,7 @@ the search for mistakes finds none
     course::the_wrong_answers
 a proof's check reads the certificate alone
     attnlab/programs/check.py differences = lambda text, checked: []
-    programs::the_folder_of
+    programs::a_folder_of
 a changed certificate holds
     attnlab/programs/check_program.py differences = lambda text, fields, worst: []
     programs::a_program_is
@@ -150,7 +150,7 @@ loading leaves its traces
     models::a_hand_written
 what is recorded is not what was computed
     attnlab/look/recording/recorder.py _copied = lambda *args: real(*args) * 1.01
-    models::a_model_of model_kinds::attention_in_modules model_kinds::gradient_times_attention
+    models::a_hugging_face model_kinds::modules_and model_kinds::gradient_times_attention
 what cannot be shown is not named
     attnlab/pretrained/tracing.py ModelTrace.why_set_aside = property(lambda self: '')
     model_kinds::what_cannot_be

@@ -70,7 +70,7 @@ def flexible(_: Hand, *parts: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("style", [in_modules, with_prefix])
-def test_attention_in_modules_or_with_a_prefix_is_shown_as_self_attention(
+def test_modules_and_prefixes_are_shown_as_self_attention(
     style: Callable[..., Tensor],
 ) -> None:
     model, x = Hand(style).eval(), torch.randn(2, 6, 16)
@@ -119,7 +119,7 @@ def test_gradient_times_attention_of_a_tiny_llama_from_disk(tmp_path: Path) -> N
     torch.testing.assert_close(found, (own.grad * own).detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_a_cut_edge_of_a_tiny_bloom_is_minus_infinity_in_that_score(
+def test_a_cut_edge_of_a_bloom_is_minus_infinity_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     transformers = pytest.importorskip("transformers")

@@ -84,7 +84,7 @@ run = lambda model: model(x)
     assert WITNESSED in home.python(program).out
 
 
-def test_a_model_of_hugging_face_from_a_folder_is_looked_into_and_stays_as_it_was(
+def test_a_hugging_face_folder_is_looked_into_and_stays_as_it_was(
     home: Home,
 ) -> None:
     pytest.importorskip("transformers")

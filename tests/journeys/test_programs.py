@@ -89,9 +89,7 @@ for number in range(int(input())):
 """
 
 
-def test_the_folder_of_a_proof_in_which_somebody_changed_anything_is_refused_by_its_check(
-    home, sorter
-):
+def test_a_folder_of_a_proof_that_was_changed_is_refused_by_its_check(home, sorter):
     shutil.copytree(sorter, home.here / "runs" / "sorting")
     assert "proved on all 27 inputs" in home.run("attnlab prove sorting --float64 --out proof").out
     assert ": holds;" in home.run("python proof/check.py").out

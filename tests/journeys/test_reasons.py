@@ -36,9 +36,7 @@ def at_home(home: Home) -> Home:
     return home
 
 
-def test_a_census_in_one_go_and_one_in_shares_say_the_same(
-    at_home: Home, visit: Callable[..., Any]
-) -> None:
+def test_a_census_in_shares_says_the_same(at_home: Home, visit: Callable[..., Any]) -> None:
     command = "attnlab census model --corpus reviews.csv"
     rate = at_home.run(f"{command} --estimate --price 2").out
     assert "a billion tokens: " in rate

@@ -34,6 +34,7 @@ from attnlab.look.questions import Continuation
 from attnlab.look.recording.tokens import Sides
 from attnlab.look.trace import HeadTrace, Step, Trace
 from attnlab.programs import compile_program, library
+from tests.random_models import new_model
 
 EVIL = "<script>alert(1)</script>\x1b[31m\u202e"
 NAMES = [EVIL, *(f"word {number}" for number in range(19))]
@@ -41,11 +42,7 @@ NAMES = [EVIL, *(f"word {number}" for number in range(19))]
 
 @cache
 def model():
-    config = attnlab.DecoderConfig(
-        vocab_size=20, max_length=64, d_model=24, num_heads=12, num_layers=4, d_ff=8
-    )
-    torch.manual_seed(0)
-    return attnlab.Decoder(config).eval()
+    return new_model(vocab_size=20, max_length=64, d_model=24, num_heads=12, num_layers=4)
 
 
 IDS = torch.arange(60).reshape(3, 20) % 20
@@ -290,7 +287,8 @@ def test_the_numbers_of_many_heads_fit_the_prompt_and_name_their_unit():
     ablation = attnlab.ablate(model(), IDS, metric="probability")
     text = repr(ablation)
     assert "…" not in text
-    unit = float(re.search(r"columns are heads, numbers in units of ([\de.-]+)", text)[1])
+    words = re.search(r"columns\s+are heads, numbers in units of ([\de.-]+)", text)
+    unit = float(words[1])
     rows = [line.split() for line in text.splitlines() if re.match(r"  +[0-3]  ", line)]
     assert len(rows) == 4
     shown = torch.tensor([[float(cell) for cell in row[1:]] for row in rows]) * unit
@@ -414,7 +412,7 @@ def test_knock_outs_print_a_labelled_table():
 
 
 def test_a_table_of_many_heads_says_first_which_are_the_largest():
-    deep = attnlab.Decoder(attnlab.DecoderConfig(num_layers=20)).eval()
+    deep = new_model(vocab_size=20, max_length=64, num_layers=20)
     found = attnlab.ablate(deep, IDS)
     places, effects = zip(*found.largest(3), strict=True)
     lines = repr(found).splitlines()

@@ -9,6 +9,7 @@ import torch
 import attnlab
 from attnlab import progress
 from attnlab.progress import Bar, notebook_bar
+from tests.random_models import new_model
 
 
 @pytest.fixture
@@ -35,8 +36,7 @@ def shown(monkeypatch):
 
 
 def decoder():
-    config = attnlab.DecoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)
-    return attnlab.Decoder(config).eval()
+    return new_model(vocab_size=4, d_model=8, num_heads=2, num_layers=1)
 
 
 def corpus():

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from attnlab.errors import WrongUsage
-from attnlab.models import Decoder, DecoderConfig
 from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.blocks import Block
 from attnlab.parts.feed_forward import FeedForward
@@ -25,6 +24,7 @@ from attnlab.sites import (
     opened,
     site_names,
 )
+from tests.random_models import new_model
 from tests.sampling import sampled
 
 POSITIONS = {"none": lambda: None, "rotary": Rotary, "alibi": lambda: Alibi(4)}
@@ -354,4 +354,4 @@ def test_parts_are_opened_by_their_paths_and_only_for_a_while():
 
 def test_a_misspelt_pattern_is_answered_with_the_kind_of_site_that_was_meant():
     with pytest.raises(WrongUsage, match=r"did you mean '\*\.weights'\? Known: embedding"):
-        matches("*weigths", Decoder(DecoderConfig()))
+        matches("*weigths", new_model("decoder"))

@@ -88,9 +88,7 @@ def test_a_hint_without_a_line_to_show_is_the_one_on_the_subject(capsys, tmp_pat
     assert "1 of 4" in run(capsys, "hint", "softmax")[1]
 
 
-def test_what_an_exercise_does_not_allow_is_told_at_the_check_and_when_it_is_handed_in(
-    capsys, tmp_path
-):
+def test_what_an_exercise_bans_is_told_at_the_check_and_at_the_hand_in(capsys, tmp_path):
     run(capsys, "start", "softmax")
     answer = tmp_path / "course" / "softmax.py"
     warning = "uses softmax, which this exercise does not allow; a teacher will look at it"

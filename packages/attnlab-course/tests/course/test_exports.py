@@ -332,9 +332,7 @@ def hostile_book(book):
     return replace(book, rows=(hostile,))
 
 
-def test_hostile_words_run_nothing_in_a_browser_and_the_policy_stops_scripts(
-    hostile_book, tmp_path, browser
-):
+def test_hostile_words_run_nothing_in_a_browser_nor_does_a_script(hostile_book, tmp_path, browser):
     alike = [Alike("double", HOSTILE, HOSTILE, 9, 10)]
     write_pages(hostile_book, alike, tmp_path)
     report = next((tmp_path / "students").glob("*/report.html"))
@@ -362,9 +360,7 @@ def test_hostile_words_run_nothing_in_a_browser_and_the_policy_stops_scripts(
 
 
 @pytest.mark.parametrize(("color_scheme", "width"), [("light", 1200), ("dark", 380)])
-def test_the_pages_fit_narrow_and_wide_and_have_no_fault_of_accessibility(
-    book, tmp_path, browser, width, color_scheme
-):
+def test_the_pages_fit_any_width_and_are_accessible(book, tmp_path, browser, width, color_scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     write_pages(book, [Alike("double", "bob", "carl", 9, 10)], tmp_path)
     page = browser.new_page(color_scheme=color_scheme)

@@ -19,9 +19,7 @@ def room(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_message_that_is_cut_says_so_and_a_student_has_one_name_in_all_files(
-    room, monkeypatch, capsys
-):
+def test_a_cut_message_says_so_and_a_student_has_one_name_in_all_files(room, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     many = {"double.py": GOOD, **{f"an_answer_to_nothing_{n}.py": "" for n in range(9)}}
     (room / "submissions" / "Ada-Lovelace.zip").write_bytes(zip_of(many))
@@ -46,9 +44,7 @@ def test_a_message_that_is_cut_says_so_and_a_student_has_one_name_in_all_files(
         assert "Grace Hopper" in (out / sheet).read_text()
 
 
-def test_without_bubblewrap_nothing_is_graded_and_the_line_that_installs_it_is_told(
-    room, monkeypatch
-):
+def test_without_bubblewrap_nothing_is_graded_and_its_installation_is_told(room, monkeypatch):
     (room / "submissions" / "alice.zip").write_bytes(handed_in({"double.py": RAISES}))
     monkeypatch.undo()
     monkeypatch.setenv("PATH", "/nowhere")

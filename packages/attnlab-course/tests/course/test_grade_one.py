@@ -187,7 +187,7 @@ def test_more_than_may_be_handed_in_is_refused(room, capsys, monkeypatch):
         ({"grades": Path("class")}, 3, "there is no grading.json in class"),
     ],
 )
-def test_a_call_that_cannot_be_met_gives_a_result_that_says_why(
+def test_a_call_that_cannot_be_met_gives_a_result_with_the_reason(
     room, capsys, options, status, words
 ):
     graded_class(room, capsys)

@@ -185,9 +185,7 @@ def test_an_nbgrader_notebook_is_read_without_its_cells_of_tests(read):
     assert list(found.answers) == ["double"]
 
 
-def test_a_record_of_hand_designs_is_data_and_a_program_and_one_that_is_none_is_told(
-    tmp_path, monkeypatch, exercises
-):
+def test_a_record_of_hand_designs_is_data_and_a_program(tmp_path, monkeypatch, exercises):
     found = {"pair": {"weights": [np.eye(2)]}, "double": {"source": GOOD}, "unique": {"source": ""}}
     monkeypatch.setattr(answers, "answers_of_record", lambda record: found)
     (tmp_path / "alice.json").write_text("{}")
@@ -449,9 +447,7 @@ def test_of_two_submissions_of_a_student_the_later_one_counts_and_is_late(tmp_pa
         (["ada.zip", "ada"], "ada", "no time and no number says which is later"),
     ],
 )
-def test_of_two_submissions_without_a_time_the_higher_number_counts(
-    names, counts, rule, tmp_path, exercises
-):
+def test_without_a_time_the_higher_number_counts(names, counts, rule, tmp_path, exercises):
     place = tmp_path / "class"
     for name in names:
         path = place / name if "." in name else place / name / "double.py"

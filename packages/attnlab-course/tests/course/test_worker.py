@@ -168,9 +168,7 @@ def test_a_stopped_worker_is_late_and_is_replaced(worker, monkeypatch):
     assert ask(worker, "def answer(): return 1") == Reply([CaseAnswer(1)])
 
 
-def test_a_process_ended_between_two_requests_is_replaced_and_no_other_is_signaled(
-    worker, monkeypatch
-):
+def test_a_process_that_ended_is_replaced_and_no_other_is_signaled(worker, monkeypatch):
     signaled = []
 
     def kill_own_child(process):

@@ -227,7 +227,7 @@ def test_the_line_that_an_error_names_is_marked_and_moves_with_the_text(opened: 
     assert marked.count() == 0
 
 
-def test_the_check_of_lines_catches_one_counted_in_the_file(
+def test_a_line_counted_in_the_file_is_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> str:
@@ -251,9 +251,7 @@ def test_the_check_of_lines_catches_one_counted_in_the_file(
 
 
 @pytest.mark.slow
-def test_what_is_typed_while_it_loads_stays_with_focus_and_cursor(
-    opened: Any, context: Any
-) -> None:
+def test_what_is_typed_while_it_loads_stays_with_its_cursor(opened: Any, context: Any) -> None:
     page, held = context.new_page(), []
     page.route("**/codemirror.js", lambda route: held.append(route))  # noqa: PLW0108
     page.goto(opened().url)
@@ -279,9 +277,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", sampled(FAILURES, 1))
-def test_where_it_cannot_be_loaded_a_plain_field_checks_all_the_same(
-    window: Any, lab: Lab, failure: str
-) -> None:
+def test_without_it_a_plain_field_checks_all_the_same(window: Any, lab: Lab, failure: str) -> None:
     page = window.new_page()
     page.route("**/codemirror.js", FAILURES[failure])
     opened_room(window, lab, "course", PART, page, exercise="attention")

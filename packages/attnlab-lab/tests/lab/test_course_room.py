@@ -140,9 +140,7 @@ def test_an_exercise_that_is_solved_leads_to_the_next_one(opened: Any, home: Pat
 
 
 @pytest.mark.slow
-def test_what_stands_in_backticks_is_shown_as_code_and_never_as_markup(
-    opened: Any, context: Any
-) -> None:
+def test_what_stands_in_backticks_is_code_and_never_markup(opened: Any, context: Any) -> None:
     page = context.new_page()
     words = f"`{HOSTILE}` is no `mask`, and ` alone is none; {HOSTILE}"
 
@@ -204,9 +202,7 @@ def test_nothing_leads_on_from_a_text_that_cannot_be_checked(opened: Any) -> Non
     assert "Next: " in check(page, 'answer = "Words."')
 
 
-def test_the_solution_is_shown_and_noted_and_the_answers_are_handed_in(
-    opened: Any, home: Path
-) -> None:
+def test_the_solution_is_shown_and_noted_and_answers_handed_in(opened: Any, home: Path) -> None:
     page = opened()
     ours = page.locator(".ours")
     check(page, WRONG)
@@ -279,9 +275,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("code", sampled(BROKEN, 1))
-def test_an_answer_that_breaks_is_told_so_and_the_next_one_is_checked(
-    opened: Any, code: str
-) -> None:
+def test_an_answer_that_breaks_is_told_and_the_next_is_checked(opened: Any, code: str) -> None:
     page = opened()
     assert BROKEN[code] in check(page, code)
     assert "known mistake" in check(page, WRONG)

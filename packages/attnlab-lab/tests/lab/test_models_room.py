@@ -173,7 +173,6 @@ def test_a_click_changes_the_probabilities_of_a_language_model(opened: Any, deco
     assert canvas.get_attribute("aria-label").startswith("Change of the attention weights of head")
 
 
-@pytest.mark.slow
 def bars(page: Any) -> list[tuple[str, float]]:
     """The terms of a score, as the bars say them."""
     rows = page.locator(".why-part .bars li").all_inner_texts()
@@ -244,9 +243,7 @@ def test_why_in_the_room_is_that_of_python(tmp_path: Path) -> None:
     assert (status, "no head 9.9" in told["error"]) == (400, True)
 
 
-def test_by_keyboard_from_an_empty_page_and_back_by_its_link(
-    context: Any, opened: Any, decoder: Path
-) -> None:
+def test_by_keyboard_from_nothing_and_by_its_link(context: Any, opened: Any, decoder: Path) -> None:
     page = opened()
     reach(page, "#model")
     page.keyboard.type(str(decoder))
@@ -286,9 +283,7 @@ def test_by_keyboard_from_an_empty_page_and_back_by_its_link(
     again.locator(".models-room .notice").filter(has_text="which is no edit").wait_for()
 
 
-def test_a_refusal_is_one_sentence_and_leaves_the_model_that_is_open(
-    opened: Any, decoder: Path
-) -> None:
+def test_a_refusal_is_one_sentence_and_leaves_the_open_model(opened: Any, decoder: Path) -> None:
     page = opened(model=decoder, changes="c0.0.99.1")  # there is no such query
     assert page.locator(".models-room .notice").inner_text().count(".") <= 4
     assert "99" in page.locator(".models-room .notice").inner_text()
@@ -306,9 +301,7 @@ def test_a_refusal_is_one_sentence_and_leaves_the_model_that_is_open(
     assert table(page) == before
 
 
-def test_a_wrong_path_is_told_and_no_other_model_stands_below_it(
-    opened: Any, decoder: Path
-) -> None:
+def test_a_wrong_path_is_told_and_no_other_model_is_below_it(opened: Any, decoder: Path) -> None:
     page = opened(model=decoder)
     page.locator("#model").fill("no/such-model-here")
     page.locator("#model").press("Enter")
@@ -354,9 +347,7 @@ def part_of(page: Any) -> tuple[str, float]:
 
 
 @pytest.mark.slow
-def test_a_long_text_is_shown_whole_in_squares_and_in_part_exactly(
-    opened: Any, tmp_path: Path
-) -> None:
+def test_a_long_text_is_whole_in_squares_and_exact_in_part(opened: Any, tmp_path: Path) -> None:
     model, tokenizer = made("gpt2")
     config = type(model.config)(**{**model.config.to_dict(), "n_positions": 1_200})
     torch.manual_seed(0)

@@ -62,9 +62,7 @@ def files(folder: Path) -> tuple[Path, Path]:
     return folder / "config.json", folder / "model.safetensors"
 
 
-def test_a_model_that_the_page_saved_answers_the_same_in_torch_and_opens_again(
-    open_lab: Open, tmp_path: Path
-) -> None:
+def test_a_model_of_the_page_is_the_same_in_torch_and_again(open_lab: Open, tmp_path: Path) -> None:
     page = rested(open_lab("#at=60&seed=3"))
     right = dots(page)
     folder = saved(page, tmp_path)

@@ -475,7 +475,7 @@ def test_the_page_of_the_docs_names_every_part_of_a_link() -> None:
 
 
 @pytest.mark.slow
-def test_a_room_that_is_clicked_is_entered_whatever_the_page_writes_meanwhile(
+def test_a_clicked_room_is_entered_whatever_the_page_writes_meanwhile(
     open_lab: Open,
 ) -> None:
     page = rested(open_lab(f"#{AT}"))

@@ -278,7 +278,7 @@ def test_all_seeds_read_an_input_that_is_typed(opened: Any, found: Any) -> None:
 
 
 @pytest.mark.slow
-def test_seeds_are_sorted_and_filtered_and_a_link_brings_it_back(
+def test_seeds_are_sorted_and_filtered_also_by_a_link(
     context: Any, opened: Any, found: Any
 ) -> None:
     population, heads = found
@@ -318,7 +318,7 @@ def test_it_fits_any_width_and_is_legible(opened: Any) -> None:
     check_look(opened(reads="cab"))
 
 
-def test_many_weights_travel_as_bytes_and_too_many_not_at_all(
+def test_many_weights_are_bytes_and_too_many_nothing(
     many: Path, found: Any, monkeypatch: Any
 ) -> None:
     _, heads = found

@@ -175,7 +175,7 @@ def test_from_an_empty_folder_to_a_run_on_the_bench(context: Any, runs_lab: Lab)
 
 
 @pytest.mark.slow
-def test_the_form_says_what_the_command_line_says(
+def test_the_form_is_the_command_line(
     opened: Any, runs_lab: Lab, capsys: Any, monkeypatch: Any
 ) -> None:
     home = runs_lab.folder

@@ -1,15 +1,14 @@
 """The checks of the guard, the connections, the jobs and the answers hold, and each fails where a
 line of them is changed."""
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab_lab.server import answers, connections, events, guard, jobs, refusals, state
+from tests.planting import planted
 from tests.sampling import first_of_each
 
 from . import answers_checks, connections_checks, guard_checks, jobs_checks
@@ -152,36 +151,14 @@ FAULTS = [
 ]  # fmt: skip
 
 
-def functions(names: Mapping[str, Any], module: str) -> Iterator[tuple[str, FunctionType]]:
-    """Yield the functions and methods that a module defines, by their names."""
-    for name, value in names.items():
-        if getattr(value, "__module__", None) != module:
-            continue
-        if isinstance(value, FunctionType):
-            yield name, value
-        elif isinstance(value, type):
-            for own, method in functions(vars(value), module):
-                yield f"{name}.{own}", method
-
-
-def plant(patch: pytest.MonkeyPatch, module: ModuleType, line: str, changed: str) -> None:
-    """Give the functions of a module the code that they have with a line changed."""
-    assert module.__file__ is not None
-    source = Path(module.__file__).read_text()
-    assert source.count(line) == 1, f"this stands {source.count(line)} times: {line}"
-    names: dict[str, Any] = {"__name__": module.__name__, "__package__": module.__package__}
-    exec(compile(source.replace(line, changed), module.__file__, "exec"), names)
-    with_fault = dict(functions(names, module.__name__))
-    for name, function in functions(vars(module), module.__name__):
-        patch.setattr(function, "__code__", with_fault[name].__code__)
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("fault", first_of_each(range(len(FAULTS)), lambda fault: FAULTS[fault][0]))
 def test_each_fault_is_caught(fault, tmp_path, monkeypatch):
     module, line, changed, check = FAULTS[fault]
-    plant(monkeypatch, module, line, changed)
     for checks in (jobs_checks, answers_checks, connections_checks):
         monkeypatch.setattr(checks, "PATIENCE", 2.0)
-    with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)):
+    with (
+        planted(module.__name__, line, changed),
+        pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)),
+    ):
         run(check, tmp_path, monkeypatch)

@@ -23,9 +23,7 @@ def _two_experiments(monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "100")
 
 
-def test_all_experiments_end_in_one_screen_or_in_a_table_of_all_claims_and_in_a_gallery(
-    run, monkeypatch, tmp_path
-):
+def test_all_experiments_end_in_one_screen_or_table_and_in_a_gallery(run, monkeypatch, tmp_path):
     monkeypatch.setattr(SortingConfig, "FULL", {"letters": 4})
     status, out, _ = run(f"run all -q --out brief --set {TINY}")
     assert status == 1

@@ -312,9 +312,7 @@ class Last:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_that_comes_while_an_object_ends_is_not_lost(
-    number, status, monkeypatch, capsys
-):
+def test_an_interrupt_while_an_object_ends_is_not_lost(number, status, monkeypatch, capsys):
     def runs(*_, **__):
         last = Last(number)
         del last  # Python drops what is raised here

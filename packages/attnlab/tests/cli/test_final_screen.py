@@ -40,9 +40,7 @@ def screen(capsys, monkeypatch, reports, width, broken=()):
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize("passed", [True, False, None])
-def test_the_closing_screen_has_at_most_forty_lines_whatever_was_found(
-    capsys, monkeypatch, width, passed
-):
+def test_the_closing_screen_never_has_more_than_forty_lines(capsys, monkeypatch, width, passed):
     reports = [report_of(name, passed) for name in SYSTEMS]
     out = screen(capsys, monkeypatch, reports[:3], width, SYSTEMS[3:])
     assert out.count("\n") <= 40
@@ -50,9 +48,7 @@ def test_the_closing_screen_has_at_most_forty_lines_whatever_was_found(
     assert screen(capsys, monkeypatch, reports, width).count("\n") <= 40
 
 
-def test_the_closing_screen_says_what_failed_before_what_is_undecided_and_where_to_look(
-    capsys, monkeypatch
-):
+def test_the_closing_screen_names_what_failed_first_and_where_to_look(capsys, monkeypatch):
     mixed = [report_of("lookup", None, claims=2), report_of("anatomy", False, claims=1)]
     out = screen(capsys, monkeypatch, [*mixed, report_of("sorting", True)], 100)
     undecided = out.index("? undecided  lookup, all inputs right")

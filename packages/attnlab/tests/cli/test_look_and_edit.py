@@ -67,9 +67,7 @@ def test_look_shows_any_site(run):
 
 
 @pytest.mark.parametrize("command", ["look", "trace"])
-def test_a_narrow_terminal_gets_other_tables_and_loses_no_token_or_number(
-    command, run, monkeypatch
-):
+def test_a_narrow_terminal_gets_other_tables_without_any_loss(command, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "38")
     out = without_blocks(run(f"{command} good cab")[1])
     assert "…" not in out

@@ -205,9 +205,7 @@ def test_a_model_without_a_tokenizer_is_told_what_a_person_who_types_can_do(run,
         assert "Put the tokenizer's files beside the weights" in err
 
 
-def test_what_the_library_says_while_it_opens_is_passed_on_and_no_longer_afterwards(
-    run, monkeypatch
-):
+def test_what_the_library_says_is_passed_on_only_while_it_opens(run, monkeypatch):
     log, opened = logging.getLogger("attnlab.pretrained.somewhere"), model_loader.load_pretrained
 
     def opening(*arguments, **options):

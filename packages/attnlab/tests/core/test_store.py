@@ -46,9 +46,7 @@ def test_a_file_is_replaced_whole(tmp_path):
         (KeyboardInterrupt(), KeyboardInterrupt, None),
     ],
 )
-def test_a_full_disk_or_an_interrupt_leaves_the_old_file_and_no_remains(
-    tmp_path, call, error, raised, fact
-):
+def test_a_full_disk_or_an_interrupt_leaves_the_old_file_alone(tmp_path, call, error, raised, fact):
     file = tmp_path / "a.bin"
     write_bytes(file, b"old")
     with mock.patch(call, side_effect=error), pytest.raises(raised, match=fact):
@@ -98,9 +96,7 @@ def test_tensors_that_are_not_those_of_the_checksum_are_refused(tmp_path):
     digest = digest_of(tmp_path / "a")
     assert folder.get("a", digest)["x"].shape == (2, 3)
     for other in (None, "", digest[:16], 0):
-        with pytest.raises(
-            CouldNotRun, match=r"is damaged: its checksum is not the one in a\.json"
-        ):
+        with pytest.raises(CouldNotRun, match=r"its checksum is not the one in a\.json"):
             folder.get("a", other)
     assert read_header(tmp_path / "a") == ({"x": StoredTensor("float16", (2, 3))}, {"by": "us"})
     (tmp_path / "a").write_bytes(b"no tensors")

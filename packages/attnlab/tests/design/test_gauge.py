@@ -18,10 +18,8 @@ def test_a_gauge_change_is_other_matrices_of_the_same_head(make):
     matrices = design.model().matrices()
     changed = gauge_change(matrices, random_change(matrices.Km.shape[1]))
     assert (changed.Km - matrices.Km).norm() > 0.5 * matrices.Km.norm()
-    before, after = (
-        score_table(matrices, design.task).scores,
-        score_table(changed, design.task).scores,
-    )
+    before = score_table(matrices, design.task).scores
+    after = score_table(changed, design.task).scores
     torch.testing.assert_close(after, before, atol=1e-12, rtol=1e-12, equal_nan=True)
     proof = prove(SingleHead.from_matrices(*changed), design.task, tolerance=1e-3)
     assert proof.worst_error == pytest.approx(prove(design).worst_error, rel=1e-9)

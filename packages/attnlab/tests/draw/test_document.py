@@ -89,16 +89,12 @@ def test_a_map_that_no_page_could_hold_is_refused():
     document = make_kinds_document()
     one = document["sections"][2]["choices"][0]["maps"][0]
     one |= {"rows": [[0.5] * 201] * 200, "row_labels": ["r"] * 200, "column_labels": ["c"] * 201}
-    with pytest.raises(
-        WrongUsage, match=r"maps\[0\].rows: expected at most 40,000 cells, .* got 40,200"
-    ):
+    with pytest.raises(WrongUsage, match=r"at most 40,000 cells, .* got 40,200"):
         content_of(document)
     one |= {"rows": [[0.5] * 200] * 200, "column_labels": ["c"] * 200}
     content_of(document)
     document["sections"][2]["choices"][0]["maps"] = [one] * 26
-    with pytest.raises(
-        WrongUsage, match=r"at most 1,000,000 cells in all maps together, .* got 1,040,009"
-    ):
+    with pytest.raises(WrongUsage, match=r"at most 1,000,000 cells .* got 1,040,009"):
         content_of(document)
 
 

@@ -20,8 +20,7 @@ from attnlab.look import record
 from attnlab.look.corpus import Corpus, search_corpus
 from attnlab.look.long_text import summarize_document
 from attnlab.look.summaries import Summarize
-from attnlab.models import Decoder, DecoderConfig
-from attnlab.seeds import isolated
+from tests.random_models import new_model
 
 LENGTH = 300
 NAMES = [f"␣w{number}" for number in range(28)] + ["<b>", "␣"]
@@ -29,9 +28,8 @@ NAMES = [f"␣w{number}" for number in range(28)] + ["<b>", "␣"]
 
 @pytest.fixture(scope="module")
 def model():
-    with isolated(0):
-        sizes = {"vocab_size": 30, "max_length": 400, "d_model": 16}
-        found = Decoder(DecoderConfig(**sizes, num_heads=2, num_layers=2)).eval()
+    sizes = {"vocab_size": 30, "max_length": 400, "d_model": 16}
+    found = new_model("decoder", **sizes, num_heads=2)
     found.vocabulary = NAMES
     return found
 

@@ -1,80 +1,22 @@
-"""Random models, inputs and targets for the tests of edits."""
+"""Random edits of random models: where they stand, how they are said, and NumPy beside them."""
 
-import copy
-import functools
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from attnlab import models
 from attnlab.edits import edit
 from attnlab.errors import WrongUsage
-from attnlab.seeds import generator, isolated
-from attnlab.sites import hooks_of, site_names
+from attnlab.sites import site_names
+from tests.random_models import random_model
 
 from .oracle import Oracle, unchanged
 
-POSITIONS = ("none", "learned", "rotary", "alibi", "sinusoidal")
 WEIGHTS = "layers.0.attention.weights"
 VOCABULARY = [f"t{number}" for number in range(11)]
-
-
-@functools.cache
-def make(kind, number, dtype=torch.float64):
-    """A small model; the number decides on its heads, norms and positions."""
-    common = {
-        "vocab_size": 11,
-        "max_length": 16,
-        "d_model": 16,
-        "num_heads": 4,
-        "num_kv_heads": (4, 2, 1)[number % 3],
-        "num_layers": 2,
-        "d_ff": 7,
-        "norm": ("layer", "rms")[number % 2],
-        "norm_place": ("pre", "post")[number // 2 % 2],
-        "positions": POSITIONS[number % 5],
-    }
-    with isolated(number, "edits", kind):
-        model: nn.Module
-        if kind == "decoder":
-            model = models.Decoder(models.DecoderConfig(**common))
-        elif kind == "encoder":
-            model = models.Encoder(
-                models.EncoderConfig(**common, num_classes=(None, 3)[number % 2])
-            )
-        elif kind == "both":
-            model = models.EncoderDecoder(models.EncoderDecoderConfig(**common))
-        else:
-            sizes = {"input_dim": 3, "qk_dim": 5, "v_dim": 2, "pos_dim": (None, 4)[number % 2]}
-            model = models.SingleHead(models.SingleHeadConfig(**sizes))
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter += 0.3 * torch.randn_like(parameter)
-    return model.to(dtype).eval()
-
-
-@functools.cache
-def _clay(kind, number, dtype):
-    return copy.deepcopy(make(kind, number)).to(dtype)
-
-
-def anew(kind, number, dtype):
-    """Another model each time: one of the architectures, with parameters drawn for this number."""
-    model, chance = _clay(kind, number % 60, dtype), generator(number, "anew", kind)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            drawn = torch.randn(parameter.shape, generator=chance, dtype=torch.float64)
-            parameter.copy_(0.4 * drawn)
-    return model
-
-
-@functools.cache
-def oracle(kind, number):
-    return Oracle(make(kind, number))
+KINDS = ("decoder", "decoder", "encoder-decoder", "encoder", "single head")
 
 
 @dataclass
@@ -87,17 +29,17 @@ class Case:
 
     def __post_init__(self):
         self.rng = np.random.default_rng([20260505, self.seed])
-        self.kind = self.kind or ("decoder", "decoder", "both", "encoder", "single")[self.seed % 5]
+        self.kind = self.kind or KINDS[self.seed % 5]
         number = int(self.rng.integers(0, 12))
-        self.model, self.oracle = make(self.kind, number), oracle(self.kind, number)
+        self.model = random_model(self.kind, number)
         self.batch, self.length = int(self.rng.integers(1, 4)), int(self.rng.integers(3, 7))
         self.source_length = int(self.rng.integers(2, 7))
         self.seen: np.ndarray | None = None
         shape, source = (self.batch, self.length), (self.batch, self.source_length)
-        if self.kind == "single":
+        if self.kind == "single head":
             self.inputs = (self.rng.normal(size=(*shape, 3)),)
         else:
-            shapes = (source, shape) if self.kind == "both" else (shape,)
+            shapes = (source, shape) if self.kind == "encoder-decoder" else (shape,)
             self.inputs = tuple(self.rng.integers(0, 11, size=shape) for shape in shapes)
         if self.rng.random() < 0.4:
             self.seen = self.rng.random(self.inputs[0].shape[:2]) < 0.7
@@ -111,7 +53,7 @@ class Case:
 
     @property
     def num_heads(self):
-        return 1 if self.kind == "single" else 4
+        return 1 if self.kind == "single head" else 4
 
     def run(self, *edits, certify=False, **options):
         """The output under edits, and the certificate."""
@@ -125,18 +67,18 @@ class Case:
                 output = self.model(*given, **keywords)
         else:
             output = self.model(*given, **keywords)
-        return (output.output if self.kind == "single" else output), certificate
+        return (output.output if self.kind == "single head" else output), certificate
 
     def expected(self, change=unchanged):
-        return self.oracle(*self.inputs, seen=self.seen, change=change)
+        return Oracle(self.model)(*self.inputs, seen=self.seen, change=change)
 
     def parts(self):
         """Some attentions: how an edit says it, and their paths with a dot behind, or none."""
         weights = [name for name in site_names(self.model) if name.endswith("weights")]
         paths = [name.removesuffix("weights") for name in weights]
-        if self.kind == "single" or self.rng.random() < 0.2:
+        if self.kind == "single head" or self.rng.random() < 0.2:
             return {}, paths
-        if self.kind == "both":
+        if self.kind == "encoder-decoder":
             path = paths[self.rng.integers(len(paths))]
             return {"site": path.removesuffix(".")}, [path]
         layer = int(self.rng.integers(2))
@@ -170,14 +112,10 @@ class Case:
 
     def lengths(self, site):
         """How many queries and keys there are at a site."""
-        if self.kind != "both":
+        if self.kind != "encoder-decoder":
             return self.length, self.length
         own = self.source_length if site.startswith("encoder") else self.length
         return own, self.source_length if "cross" in site else own
-
-
-def tokens(batch=3, length=6, seed=0, low=0, high=11):
-    return torch.randint(low, high, (batch, length), generator=generator(seed, "tokens"))
 
 
 def refused(message, model, edits, *inputs, run=None, **options):
@@ -191,9 +129,3 @@ def refused(message, model, edits, *inputs, run=None, **options):
 def changed(output, plain):
     """Which (row, position) differ."""
     return (output != plain).any(-1)
-
-
-def is_clean(model):
-    return hooks_of(model) == [] and not any(
-        part._forward_hooks or part._forward_pre_hooks for part in model.modules()
-    )

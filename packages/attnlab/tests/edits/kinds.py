@@ -102,7 +102,7 @@ def mean_head(case: Case) -> Both:
     where, over = aim(case, *ROWS), str(case.rng.choice(["all", "rows", "positions"]))
     sides = {}
     for part in where.parts:
-        of_source = case.kind != "both" or part.startswith("encoder")
+        of_source = case.kind != "encoder-decoder" or part.startswith("encoder")
 
         def mean(old, b, h, i, real=case.real if of_source else None):
             lines = range(case.batch) if over != "positions" else [b]
@@ -121,7 +121,7 @@ def _recorded(
     found = {}
     for part in where.parts:
         num_queries, num_keys = case.lengths(part)
-        width = {"single": 2}.get(case.kind, 4) if own == "heads" else num_keys
+        width = {"single head": 2}.get(case.kind, 4) if own == "heads" else num_keys
         shape = (rows or case.batch, case.num_heads, num_queries + longer, width)
         made = case.rng.normal(size=shape)
         if own == "weights":
@@ -169,7 +169,7 @@ def resample_head(case: Case) -> Both:
 
 
 def swap_heads(case: Case) -> Both:
-    if case.kind == "single":
+    if case.kind == "single head":
         case = Case(case.seed, "decoder")
     where = aim(case, "row", "query")
     one, other = case.rng.permutation(4)[:2].tolist()
@@ -243,15 +243,15 @@ def cut_edge_for_good(case: Case) -> Both:
 
 
 def cut_tokens(case: Case) -> Both:
-    if case.kind == "single":
+    if case.kind == "single head":
         case = Case(case.seed, "decoder")
     said, parts = case.parts()
-    parts = parts if len(parts) == 1 or case.kind != "both" else parts[:1]
-    said = {"site": parts[0].removesuffix(".")} if case.kind == "both" else said
+    parts = parts if len(parts) == 1 or case.kind != "encoder-decoder" else parts[:1]
+    said = {"site": parts[0].removesuffix(".")} if case.kind == "encoder-decoder" else said
     source, own = case.inputs[0], case.inputs[-1]
     is_encoder, is_cross = parts[0].startswith("encoder"), "cross" in parts[0]
     looking = source if is_encoder else own
-    seen = source if is_encoder or is_cross or case.kind != "both" else own
+    seen = source if is_encoder or is_cross or case.kind != "encoder-decoder" else own
     queries, keys = (case.rng.choice(np.unique(each), 2).tolist() for each in (looking, seen))
 
     def cut(old, b, h, i, j):
@@ -430,7 +430,11 @@ def scale_site(case: Case) -> Both:
 
 
 def mean_site(case: Case) -> Both:
-    case = Case(case.seed, "decoder") if case.kind in ("both", "encoder", "single") else case
+    case = (
+        Case(case.seed, "decoder")
+        if case.kind in ("encoder-decoder", "encoder", "single head")
+        else case
+    )
     site, array, said, meant = _site(case, *OPENED)
     over = str(case.rng.choice(["all", "rows", "positions"]))
     axes = {"all": (0, array.ndim - 2), "rows": 0, "positions": array.ndim - 2}[over]

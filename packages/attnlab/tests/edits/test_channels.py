@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from parts.planting import planted
 
 import attnlab
 from attnlab import edits as op
@@ -13,8 +12,8 @@ from attnlab.cli.edit_syntax import parse_edit
 from attnlab.errors import WrongUsage
 from attnlab.models import Decoder
 from attnlab.sites import Hook, installed
-
-from .cases import make
+from tests.planting import noticed
+from tests.random_models import random_model
 
 HIDDEN = "layers.1.feed_forward.hidden"  # of 7 channels
 TOKENS = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
@@ -46,7 +45,7 @@ class ByHand(Hook):
 
 @pytest.fixture
 def model():
-    made = make("decoder", 0)
+    made = random_model("decoder")
     assert isinstance(made, Decoder)
     return made.eval()
 
@@ -123,12 +122,12 @@ def test_channels_that_are_not_there(model):
 @pytest.mark.parametrize(
     ("module", "snippet", "fault"),
     [
-        ("attnlab.edits.site_edits", 'site}")] = True', 'site}")[:1]] = True'),
-        ("attnlab.edits.site_edits", 'site}")] = True', 'site}")[0] - 1] = True'),
-        ("attnlab.edits.editor", "chosen & channels", "chosen | channels"),
+        ("edits.site_edits", 'site}")] = True', 'site}")[:1]] = True'),
+        ("edits.site_edits", 'site}")] = True', 'site}")[0] - 1] = True'),
+        ("edits.editor", "chosen & channels", "chosen | channels"),
     ],
 )
 def test_planted_faults_are_seen(model, module, snippet, fault):
     """The first channel alone, the neighbor, the whole axis of positions."""
-    with planted(module, snippet, fault), pytest.raises(AssertionError):
+    with noticed(module, snippet, fault):
         test_only_these_channels_change(model, [3, 5], [3, 5], "scale")

@@ -10,13 +10,14 @@ from attnlab.edits.effects.effect import effect
 from attnlab.edits.targets import find_sites
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
-from attnlab.models import Decoder, DecoderConfig
 from attnlab.parts import heads
 from attnlab.parts.masks import padding_mask
 from attnlab.pretrained.attach import attach
 from attnlab.sites import Hook, installed
+from tests.hooks import no_hook_is_left
+from tests.random_models import new_model, random_model, tokens
 
-from .cases import VOCABULARY, WEIGHTS, is_clean, make, refused, tokens
+from .cases import VOCABULARY, WEIGHTS, refused
 
 BEFORE = [
     (
@@ -55,10 +56,10 @@ BEFORE = [
 
 @pytest.mark.parametrize(("wrong", "message"), BEFORE, ids=lambda each: repr(each)[:60])
 def test_what_this_model_does_not_have_is_an_error_before_anything_runs(wrong, message):
-    model = make("decoder", 0)
+    model = random_model("decoder")
     with pytest.raises((WrongUsage, CouldNotRun), match=message), edit(model, wrong):
         pytest.fail("the context began")
-    assert is_clean(model)
+    assert no_hook_is_left(model)
 
 
 STREAM, HEADS = "layers.0.residual_after", "layers.0.attention.heads"
@@ -85,9 +86,9 @@ MISFITS = [
 
 @pytest.mark.parametrize(("wrong", "message"), MISFITS, ids=lambda each: repr(each)[:60])
 def test_a_tensor_that_does_not_fit_its_site_is_an_error_in_the_first_pass(wrong, message):
-    model = make("decoder", 0)
+    model = random_model("decoder")
     refused(message, model, wrong, tokens())
-    assert is_clean(model)
+    assert no_hook_is_left(model)
 
 
 AFTER = [
@@ -139,16 +140,17 @@ AFTER = [
     ids=lambda each: repr(each)[:60],
 )
 def test_an_edit_that_lands_nowhere_is_an_error_at_the_end(lost, message, certify):
-    model, given = make("decoder", 0), tokens(high=7)
+    model, given = random_model("decoder"), tokens(high=7)
     given[0, 0], given[2, 0] = 7, 1
     refused(message, model, lost, given, vocabulary=VOCABULARY, certify=certify)
-    assert is_clean(model)
+    assert no_hook_is_left(model)
 
 
 def test_without_a_forward_pass_every_edit_is_lost():
     nowhere = r"landed nowhere: no forward pass ran layers\.0\.attention\.heads"
-    refused(nowhere, make("decoder", 0), op.ZeroHead(layer=0, head=0))
-    both, partly = make("both", 0), r"only in part: no forward pass ran decoder\.layers\.0"
+    refused(nowhere, random_model("decoder"), op.ZeroHead(layer=0, head=0))
+    both = random_model("encoder-decoder")
+    partly = r"only in part: no forward pass ran decoder\.layers\.0"
     refused(partly, both, op.ZeroHead(head=0), tokens(), run=both.encode)
 
 
@@ -157,7 +159,7 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
         def supply(self, site):
             return torch.zeros(3, 4, 6, 4).double() if site == HEADS else None
 
-    model = make("decoder", 0)
+    model = random_model("decoder")
     unseen = r"no forward pass ran layers\.0\.attention\.scores"
     with installed(model, Known()):
         refused(unseen, model, op.ScaleScores(layer=0, factor=2.0), tokens())
@@ -217,13 +219,13 @@ def test_an_edit_that_makes_no_sense_is_refused_when_it_is_written(wrong, messag
 
 
 def test_edit_takes_edits():
-    model, one = make("decoder", 0), op.ZeroHead(head=0)
+    model, one = random_model("decoder"), op.ZeroHead(head=0)
     for edited, edits, message in (
         (model, (), "at least one edit"),
         (model, "ZeroHead", "at least one edit"),
         (model, [one], "takes a model"),
         (tokens(), one, "takes a model, then edits; got a Tensor"),
-        (make("single", 0), op.ZeroHead(head=0, site="x"), "leave site= out"),
+        (random_model("single head", 0), op.ZeroHead(head=0, site="x"), "leave site= out"),
         (torch.nn.Linear(2, 2), one, "Linear has no sites"),
         (model, op.CutEdge(query="all", key=0), "no token is called 'all'"),
     ):
@@ -231,7 +233,7 @@ def test_edit_takes_edits():
 
 
 def test_a_layer_of_several_attentions_must_be_told_apart():
-    model = make("both", 0)
+    model = random_model("encoder-decoder")
     several = r"layer 0 has encoder\.layers\.0\.attention and .*cross_attention; choose with"
     refused(several, model, op.ZeroHead(layer=0, head=1))
     with pytest.raises(WrongUsage) as refusal:
@@ -248,7 +250,7 @@ def test_a_layer_of_several_attentions_must_be_told_apart():
 @pytest.mark.parametrize("side", ["query", "key"])
 def test_a_word_that_is_an_option_elsewhere_is_a_token_among_positions(word, side):
     """`all` once meant every edge: an edit of one token changed the others."""
-    model, given = make("decoder", 0), torch.tensor([[0, 1, 2, 3]])
+    model, given = random_model("decoder"), torch.tensor([[0, 1, 2, 3]])
     names = [*VOCABULARY[:3], word]
     cut = op.CutEdge(layer=0, **{"query": "t2", "key": "t1", side: word})
     if side == "key":
@@ -275,11 +277,11 @@ def test_everything_is_said_by_leaving_it_out():
 
 
 SIZES = {"d_model": 8, "num_heads": 4, "num_layers": 1, "d_ff": 4}
-LONG = Decoder(DecoderConfig(vocab_size=11, max_length=2048, **SIZES))
+LONG = new_model("decoder", max_length=2048, **SIZES)
 
 
 @torch.no_grad()
-def test_pairs_that_do_not_fit_into_memory_are_refused_with_figures_before_any_is_written_out(
+def test_pairs_that_do_not_fit_into_memory_are_refused_with_figures(
     monkeypatch,
 ):
     made = []
@@ -303,7 +305,7 @@ def test_what_needs_no_pairs_or_few_of_them_is_not_refused(monkeypatch):
 
 
 def test_scores_that_are_changed_by_nothing_have_landed_where_the_mask_lets_look():
-    model = make("decoder", 0)
+    model = random_model("decoder")
     edits = op.AddToScores(query=2, key="1..5", amount=0.0), op.ScaleScores(factor=1.0, key=5)
     with edit(model, *edits) as certificate:
         model(tokens())
@@ -311,7 +313,7 @@ def test_scores_that_are_changed_by_nothing_have_landed_where_the_mask_lets_look
 
 
 def test_scores_added_to_where_everything_is_blocked_by_padding_land_nowhere():
-    model = make("decoder", 0)
+    model = random_model("decoder")
     run = lambda: model(tokens(), mask=padding_mask([5, 4, 3], 6))  # noqa: E731
     blocked = r"key=5.*changed nothing: the mask blocks"
     refused(blocked, model, op.AddToScores(key=5, amount=1.0), run=run)
@@ -319,7 +321,7 @@ def test_scores_added_to_where_everything_is_blocked_by_padding_land_nowhere():
 
 @pytest.mark.parametrize("names", [VOCABULARY, "t{}".format], ids=["a list", "a function"])
 def test_a_token_that_no_input_has_is_refused_before_any_pass(names, monkeypatch):
-    model, ids = make("decoder", 0), tokens(high=9)
+    model, ids = random_model("decoder"), tokens(high=9)
     ids[:, 0] = 1
     effect(model, ids, op.ZeroHead(head=0, query="t1"), vocabulary=names)
     generated = op.CutEdge(key=["t1", "t10"])  # t10 may be generated
@@ -331,7 +333,9 @@ def test_a_token_that_no_input_has_is_refused_before_any_pass(names, monkeypatch
 
 
 def test_a_source_and_its_target_are_both_inputs():
-    model, source, target = make("both", 0), tokens(length=8) % 2, tokens(length=3) % 2 + 2
+    model = random_model("encoder-decoder")
+    source = tokens(length=8) % 2
+    target = tokens(length=3) % 2 + 2
     source[:, 0], target[:, 0] = 0, 2
     right = op.CutEdge(site="cross_attention", query="t2", key="t0")
     effect(model, (source, target), right, vocabulary=VOCABULARY)

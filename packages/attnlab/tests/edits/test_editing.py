@@ -15,35 +15,40 @@ from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.parts.masks import causal_mask, padding_mask
 from attnlab.seeds import generator
+from tests.hooks import no_hook_is_left
+from tests.random_models import random_model, tokens
 
-from .cases import WEIGHTS, changed, is_clean, make, refused, tokens
+from .cases import WEIGHTS, changed, refused
 
 
 def test_nothing_stays_behind_also_after_an_error_and_in_two_models_at_once():
-    first, second = make("decoder", 0), make("decoder", 1)
+    first, second = random_model("decoder"), random_model("decoder", 1)
     plain = second(tokens())
     with pytest.raises(KeyError), edit(first, op.ZeroHead(layer=0, head=0)):
         raise KeyError("on the way")
     with edit(first, op.ZeroHead(layer=0, head=0)):
-        assert is_clean(second)
+        assert no_hook_is_left(second)
         assert torch.equal(second(tokens()), plain)
         with edit(second, op.ZeroHead(layer=1, head=1)):
             assert not torch.equal(second(tokens()), plain)
         first(tokens())
     for bad in (tokens(high=12, low=11), tokens(length=17)):
         refused(r"token ids|at most 16", first, op.ZeroHead(head=0), bad)
-    assert is_clean(first)
-    assert is_clean(second)
+    assert no_hook_is_left(first)
+    assert no_hook_is_left(second)
     assert torch.equal(second(tokens()), plain)
 
 
 def test_an_error_inside_is_not_hidden_behind_an_edit_that_did_not_land():
-    with pytest.raises(ZeroDivisionError), edit(make("decoder", 0), op.ZeroHead(head=0, query=9)):
+    with (
+        pytest.raises(ZeroDivisionError),
+        edit(random_model("decoder"), op.ZeroHead(head=0, query=9)),
+    ):
         raise ZeroDivisionError
 
 
 def test_only_what_was_meant_changes():
-    model, given = make("decoder", 3), tokens()
+    model, given = random_model("decoder", 3), tokens()
     plain = model(given)
     with edit(model, op.ZeroHead(layer=1, head=2, row=[0, 2], query="2..3")):
         output = model(given)
@@ -53,7 +58,7 @@ def test_only_what_was_meant_changes():
 
 
 def test_the_ways_of_saying_a_place_mean_the_same():
-    model, given = make("decoder", 0), tokens()
+    model, given = random_model("decoder"), tokens()
     outputs = []
     ways = (([1, 2], [2, 3, 4]), ("1..2", "2..4"), (["-3..-2"], ["-4..-2"]), ({1, -2}, range(2, 5)))
     for heads, places in ways:
@@ -63,7 +68,7 @@ def test_the_ways_of_saying_a_place_mean_the_same():
 
 
 def test_rows_of_one_batch_may_carry_different_edits():
-    model, given = make("decoder", 2), tokens(batch=1)
+    model, given = random_model("decoder", 2), tokens(batch=1)
     cut, uniform = op.CutEdge(layer=1, query=4, key=1), op.UniformPattern(layer=0, head=3)
     edits, alone = [op.ZeroHead(layer=0, head=0), cut, uniform], []
     for each in edits:
@@ -78,7 +83,7 @@ def test_rows_of_one_batch_may_carry_different_edits():
 
 
 def test_edits_of_one_site_follow_one_another_in_the_order_given():
-    model, given, site = make("decoder", 2), tokens(), "layers.0.residual_after"
+    model, given, site = random_model("decoder", 2), tokens(), "layers.0.residual_after"
     double = op.ScaleSite(site=site, factor=2.0)
     add = op.AddVector(site=site, vector=torch.ones(16))
     seen = []
@@ -94,7 +99,7 @@ def test_edits_of_one_site_follow_one_another_in_the_order_given():
 
 @pytest.mark.parametrize("records_first", [False, True])
 def test_a_recording_shows_what_went_on_whichever_came_first(records_first):
-    model, given = make("decoder", 0), tokens()
+    model, given = random_model("decoder"), tokens()
     pattern = op.UniformPattern(layer=0, head=1)
     if records_first:
         with record(model, "layers.*.attention.weights") as recording, edit(model, pattern):
@@ -109,7 +114,7 @@ def test_a_recording_shows_what_went_on_whichever_came_first(records_first):
 
 
 def test_edits_inside_edits_come_after_them():
-    model, given, site = make("decoder", 2), tokens(), "layers.1.residual_after"
+    model, given, site = random_model("decoder", 2), tokens(), "layers.1.residual_after"
     with record(model, site) as plain:
         model(given)
     with (
@@ -123,7 +128,7 @@ def test_edits_inside_edits_come_after_them():
 
 
 def test_patching_in_a_clean_run_restores_it():
-    model, clean, other = make("decoder", 0), tokens(), tokens(seed=5)
+    model, clean, other = random_model("decoder"), tokens(), tokens(seed=5)
     with record(model, ["layers.*.residual_after", "layers.*.attention.*"]) as recording:
         expected = model(clean)
     with edit(model, op.Patch(site="layers.1.residual_after", recording=recording)):
@@ -138,7 +143,7 @@ def test_patching_in_a_clean_run_restores_it():
 
 
 def test_a_recording_may_be_named_by_its_folder(tmp_path):
-    model, clean, other = make("decoder", 0), tokens(), tokens(seed=5)
+    model, clean, other = random_model("decoder"), tokens(), tokens(seed=5)
     with record(model, "layers.0.attention.weights") as recording:
         model(clean)
     recording.save(tmp_path / "clean")
@@ -154,7 +159,7 @@ def test_a_recording_may_be_named_by_its_folder(tmp_path):
 
 
 def test_patterns_of_longer_and_shorter_texts_fit_where_nothing_is_lost():
-    model = make("decoder", 0)
+    model = random_model("decoder")
     with record(model, "layers.*.attention.weights") as recording:
         model(tokens(batch=1))
     with edit(model, op.FreezePattern(recording=recording)):
@@ -163,7 +168,7 @@ def test_patterns_of_longer_and_shorter_texts_fit_where_nothing_is_lost():
         model(tokens(length=8))
     frozen = op.FreezePattern(recording=recording)
     refused("has 6 positions; position 6 is beyond them", model, frozen, tokens(length=8))
-    encoder = make("encoder", 0)
+    encoder = random_model("encoder")
     with record(encoder, "layers.*.attention.weights") as recording:
         encoder(tokens(batch=1))
     for frozen, length in (
@@ -175,7 +180,7 @@ def test_patterns_of_longer_and_shorter_texts_fit_where_nothing_is_lost():
 
 
 def test_resampled_rows_are_never_ones_own_and_the_same_everywhere():
-    model, given = make("decoder", 0), tokens(batch=7, seed=3)
+    model, given = random_model("decoder"), tokens(batch=7, seed=3)
     sites = ["layers.0.attention.heads", "layers.1.attention.heads"]
     with record(model, sites[0]) as plain:
         model(given)
@@ -195,7 +200,7 @@ def test_resampled_rows_are_never_ones_own_and_the_same_everywhere():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_types_stay_what_they_are(dtype):
-    model, given = copy.deepcopy(make("decoder", 0)).to(dtype), tokens()
+    model, given = copy.deepcopy(random_model("decoder")).to(dtype), tokens()
     plain = model(given)
     edits = [
         op.ZeroHead(layer=0, head=1),
@@ -214,7 +219,7 @@ def test_half_types_stay_what_they_are(dtype):
 
 
 def test_padding_and_rows_that_may_look_at_nothing_stay_zeros():
-    model, given = make("encoder", 0), tokens()
+    model, given = random_model("encoder"), tokens()
     real = torch.tensor([[True] * 6, [True] * 4 + [False] * 2, [False] * 6])
     first = op.RedirectToFirst(layer=1, head=0)
     edits = (op.UniformPattern(layer=0), op.ShufflePattern(layer=1), first)
@@ -245,7 +250,7 @@ GRADIENTS = [
 
 @pytest.mark.parametrize("edited", GRADIENTS, ids=repr)
 def test_gradients_flow_through_edits_as_through_what_they_compute(edited):
-    model = make("single", 1)
+    model = random_model("single head", 1)
     x = torch.randn(2, 3, 3, generator=generator(0, "gradient")).double().requires_grad_()
 
     def run(x):
@@ -256,7 +261,7 @@ def test_gradients_flow_through_edits_as_through_what_they_compute(edited):
 
 
 def test_many_members_at_once_are_edited_alike():
-    members = [make("decoder", number) for number in (0, 60)]
+    members = [random_model("decoder", number) for number in (0, 60)]
     given = tokens()
     base = copy.deepcopy(members[0]).to("meta")
     parameters, buffers = stack_module_state(members)
@@ -275,16 +280,18 @@ def test_many_members_at_once_are_edited_alike():
 @pytest.mark.parametrize("form", ["padding", "with causality", "target"])
 def test_means_leave_out_the_padding_that_a_mask_tells_of(form, over):
     """A padded row's mean was once taken over its padding too."""
-    kind = "both" if form == "target" else "decoder"
-    model, ids, lengths = make(kind, 0), tokens(), [2, 6, 4]
+    kind = "encoder-decoder" if form == "target" else "decoder"
+    model, ids, lengths = random_model(kind, 0), tokens(), [2, 6, 4]
     mask = padding_mask(lengths, 6)
     mask = mask & causal_mask(6) if form == "with causality" else mask
-    site = "decoder.layers.0.attention" if kind == "both" else "layers.0.attention"
-    name = "target_mask" if kind == "both" else "mask"
+    site = "decoder.layers.0.attention" if kind == "encoder-decoder" else "layers.0.attention"
+    name = "target_mask" if kind == "encoder-decoder" else "mask"
     edited = op.MeanHead(site=site, head=1, over=over)
 
     def run(chosen, **more):
-        given = (tokens(seed=1)[chosen], ids[chosen]) if kind == "both" else (ids[chosen],)
+        given = (
+            (tokens(seed=1)[chosen], ids[chosen]) if kind == "encoder-decoder" else (ids[chosen],)
+        )
         return model(*given, **more)
 
     with torch.no_grad(), record(model, f"{site}.heads") as recording:

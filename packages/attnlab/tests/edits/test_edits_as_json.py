@@ -12,8 +12,9 @@ import attnlab.edits as op
 from attnlab.edits.edit import edit_kinds
 from attnlab.errors import WrongUsage
 from attnlab.look import record
+from tests.random_models import random_model, tokens
 
-from .cases import Case, make, tokens
+from .cases import Case
 from .kinds import KINDS
 
 edit_module = sys.modules[edit_kinds.__module__]
@@ -127,7 +128,7 @@ def test_infinities_and_recordings_go_through_json():
     assert torch.equal(back.amount, cut.amount)
     (back,) = op.edits_from_json(op.edits_to_json([op.AddToScores(amount=-float("inf"), key=1)]))
     assert back.amount == -float("inf")
-    model = make("decoder", 0)
+    model = random_model("decoder")
     with record(model, "layers.0.residual_after") as recording:
         model(tokens())
     patch = op.Patch(site="layers.0.residual_after", recording=recording)

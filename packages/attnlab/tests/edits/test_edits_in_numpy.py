@@ -23,7 +23,7 @@ def check(kind, start, stop):
     changed = 0
     for seed in range(start, stop):
         case = Case(seed)
-        if kind in ("swap_heads", "cut_tokens") and case.kind == "single":
+        if kind in ("swap_heads", "cut_tokens") and case.kind == "single head":
             case = Case(seed, "decoder")
         if kind == "mean_site" and case.kind != "decoder":
             case = Case(seed, "decoder")

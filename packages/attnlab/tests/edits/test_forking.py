@@ -7,15 +7,12 @@ from attnlab.edits import CutEdge, ScaleSite, ZeroHead, ZeroSite, edit
 from attnlab.edits.forks import fork
 from attnlab.errors import WrongUsage
 from attnlab.look.questions import Continuation
-from attnlab.models import Decoder, DecoderConfig
-from attnlab.seeds import isolated
+from tests.random_models import new_model
 
 
 @pytest.fixture(scope="module")
 def question():
-    with isolated(4):
-        sizes = {"d_model": 6, "num_heads": 2, "num_layers": 2}
-        model = Decoder(DecoderConfig(vocab_size=5, max_length=12, **sizes)).eval()
+    model = new_model("decoder", 4, vocab_size=5, d_model=6, num_heads=2)
     return Continuation(model, torch.tensor([[3, 1, 2, 0]]), 5, "Sabcd", [0], 3)
 
 

@@ -8,8 +8,9 @@ from attnlab.edits import edit
 from attnlab.errors import WrongUsage
 from attnlab.models import generate
 from attnlab.seeds import generator
+from tests.random_models import random_model, tokens
 
-from .cases import VOCABULARY, WEIGHTS, Case, changed, make, refused, tokens
+from .cases import VOCABULARY, WEIGHTS, Case, changed, refused
 
 MASK = (torch.rand(16, 16, generator=generator(0, "mask")) > 0.4).tril()
 PATTERN = torch.rand(1, 4, 16, 16, generator=generator(1, "pattern")).tril()
@@ -56,17 +57,17 @@ def generated(model, edits, *, use_cache, kind="decoder"):
 
 
 def generates_alike(kind, number, edited):
-    model = make(kind, number)
+    model = random_model(kind, number)
     cached, anew = (generated(model, [edited], use_cache=c, kind=kind) for c in (True, False))
     assert torch.equal(cached.tokens, anew.tokens)
     assert (cached.probabilities - anew.probabilities).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("edited", EDITS_OF_A_GENERATION, ids=repr)
-@pytest.mark.parametrize("kind", ["decoder", "both"])
+@pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
 def test_the_same_edits_generate_the_same_with_a_cache_and_without(kind, edited):
     told = edited._told()
-    if kind == "both":
+    if kind == "encoder-decoder":
         if "site" in told:
             told["site"] = told["site"] if told["site"] == "logits" else f"decoder.{told['site']}"
         else:
@@ -74,7 +75,7 @@ def test_the_same_edits_generate_the_same_with_a_cache_and_without(kind, edited)
         if "recording" in told:
             told["recording"] = {f"decoder.{WEIGHTS}": told["recording"][WEIGHTS]}
     edited = type(edited)(**told)
-    generates_alike(kind, {"decoder": 1, "both": 4}[kind], edited)
+    generates_alike(kind, {"decoder": 1, "encoder-decoder": 4}[kind], edited)
 
 
 @pytest.mark.parametrize(
@@ -91,11 +92,11 @@ def test_the_same_edits_generate_the_same_with_a_cache_and_without(kind, edited)
 )
 def test_cross_attention_is_edited_alike_with_a_cache_and_without(edited):
     for number in (0, 4):
-        generates_alike("both", number, edited)
+        generates_alike("encoder-decoder", number, edited)
 
 
 def test_a_step_is_a_forward_pass():
-    model, given = make("decoder", 0), [tokens(seed=seed) for seed in range(3)]
+    model, given = random_model("decoder"), [tokens(seed=seed) for seed in range(3)]
     plain = [model(each) for each in given]
     with edit(model, op.ZeroHead(layer=0, head=0, step=2)):
         is_plain = [
@@ -105,7 +106,7 @@ def test_a_step_is_a_forward_pass():
 
 
 def test_names_mean_their_places_in_each_row_whatever_form_the_vocabulary_has():
-    model = make("decoder", 0)
+    model = random_model("decoder")
     given = torch.tensor([[1, 2, 3, 2], [2, 0, 0, 3]])
     plain = model(given)
     for vocabulary in (VOCABULARY, dict(enumerate(VOCABULARY)), lambda token: f"t{token}"):
@@ -117,7 +118,7 @@ def test_names_mean_their_places_in_each_row_whatever_form_the_vocabulary_has():
 
 
 def test_tokens_of_several_parts_go_by_any_of_their_names_or_by_all():
-    model = make("encoder", 0)
+    model = random_model("encoder")
     given = torch.tensor([[[1, 2], [3, 4], [2, 2]]])
     plain = model(given)
     for name, places in (("t2", [True, False, True]), ("t1+t2", [True, False, False])):
@@ -133,7 +134,7 @@ def test_vectors_have_no_names():
 
 
 def test_a_mean_over_positions_is_refused_under_a_cache():
-    model = make("decoder", 0)
+    model = random_model("decoder")
     cached = lambda: generate(model, tokens(), 3)  # noqa: E731
     refused("under a key/value cache a mean over", model, op.MeanHead(head=1), run=cached)
     with edit(model, op.MeanHead(head=1)):

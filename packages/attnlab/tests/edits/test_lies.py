@@ -14,8 +14,10 @@ from attnlab.look import record
 from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import isolated
 from attnlab.sites import SitedModule
+from tests.hooks import no_hook_is_left
+from tests.random_models import random_model, tokens
 
-from .cases import is_clean, make, refused, tokens
+from .cases import refused
 
 HEAD = op.ZeroHead(layer=0, head=1)
 
@@ -56,7 +58,7 @@ def test_keys_of_another_text_have_none_of_this_ones_names():
     model, inputs = Looker(), (tokens(2, 5, high=8), torch.randn(2, 7, 8))
     named = op.CutEdge(key="a")
     refused("give positions", model, named, *inputs, vocabulary=list("abcdefgh"))
-    assert is_clean(model)
+    assert no_hook_is_left(model)
 
 
 def test_positions_that_a_model_puts_before_what_it_reads_take_no_names_from_it():
@@ -66,14 +68,14 @@ def test_positions_that_a_model_puts_before_what_it_reads_take_no_names_from_it(
 
 
 def test_layers_are_those_after_the_word_where_a_path_holds_other_numbers_too():
-    model = nn.Sequential(make("decoder", 0))
+    model = nn.Sequential(random_model("decoder"))
     with edit(model, op.ZeroHead(layer=1, head=0)) as certificate:
         model(tokens())
     assert certificate.calls == {"0.layers.1.attention.heads": 1}
 
 
 def test_a_copy_made_under_an_edit_is_not_part_of_its_certificate():
-    model = make("decoder", 0)
+    model = random_model("decoder")
     with edit(model, HEAD) as certificate:
         other = copy.deepcopy(model)
         other(tokens(length=4))
@@ -83,7 +85,7 @@ def test_a_copy_made_under_an_edit_is_not_part_of_its_certificate():
 
 
 def test_after_a_pass_that_was_interrupted_the_next_one_is_compared():
-    model = make("decoder", 0)
+    model = random_model("decoder")
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -95,7 +97,7 @@ def test_after_a_pass_that_was_interrupted_the_next_one_is_compared():
         handle.remove()
         model(tokens())
     assert certificate.identity == 0.0
-    assert is_clean(model)
+    assert no_hook_is_left(model)
 
 
 class _Greedy(op.ScaleSite):
@@ -105,13 +107,14 @@ class _Greedy(op.ScaleSite):
 
 
 def test_an_edit_of_the_stream_that_reaches_into_another_row_is_caught():
-    greedy, model = _Greedy(site="layers.0.residual_after", factor=2.0, row=0), make("decoder", 0)
+    greedy = _Greedy(site="layers.0.residual_after", factor=2.0, row=0)
+    model = random_model("decoder")
     with pytest.raises(CouldNotRun, match="row 1 changed, but no"), edit(model, greedy):
         model(tokens())
 
 
 def test_two_threads_at_once_under_one_edit_are_refused():
-    model, both, errors = make("decoder", 0), threading.Barrier(2), []
+    model, both, errors = random_model("decoder"), threading.Barrier(2), []
 
     def work():
         both.wait()

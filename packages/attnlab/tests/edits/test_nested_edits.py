@@ -13,10 +13,9 @@ import attnlab.edits as op
 from attnlab.edits import edit
 from attnlab.models import generate
 from attnlab.sites import installed
-from tests.look.recording.zoo import Change
+from tests.hooks import Change, no_hook_is_left
+from tests.random_models import random_model, tokens
 from tests.sampling import sampled
-
-from .cases import is_clean, make, tokens
 
 SCALE, ZERO = op.ScaleHead(layer=1, head=0, factor=0.25), op.ZeroHead(layer=1, head=0)
 DIFFERENT_LAYERS = (SCALE, op.UniformPattern(layer=0, head=1), op.ZeroHead(layer=1, head=2))
@@ -53,7 +52,7 @@ def certificates(model, edits, run=read):
     with ExitStack() as stack:
         found = [stack.enter_context(edit(model, each, vocabulary=NAMES)) for each in edits]
         output = run(model).detach()
-    assert is_clean(model)
+    assert no_hook_is_left(model)
     return output, found
 
 
@@ -75,7 +74,7 @@ def check_each(model, edits, run=read, *, is_foreign=False):
 def test_each_of_three_edits_inside_one_another_is_told_its_own_change(kind, edits):
     if kind == "encoder" and edits is BY_NAME_AND_END:
         edits = edits[1:]
-    found = check_each(make(kind, 2), edits)
+    found = check_each(random_model(kind, 2), edits)
     assert all(set(certificate.calls.values()) == {1} for certificate in found)
     assert found[0].effects[""].largest > 0
     if edits is SAME_SITE:  # the second zeroed what the third is given
@@ -83,7 +82,7 @@ def test_each_of_three_edits_inside_one_another_is_told_its_own_change(kind, edi
 
 
 def test_edits_that_end_in_another_order_than_they_began_speak_of_what_was_there():
-    model = make("decoder", 0)
+    model = random_model("decoder")
     first, second = DIFFERENT_LAYERS[:2]
     opened = [edit(model, first), edit(model, second)]
     one, two = (each.__enter__() for each in opened)
@@ -102,11 +101,11 @@ def test_edits_that_end_in_another_order_than_they_began_speak_of_what_was_there
     assert before == pytest.approx(distance(only_first, both), abs=1e-12)
     alone = distance(plain, only_second)
     assert two.effects[""].largest == pytest.approx(max(before, alone), abs=1e-12)
-    assert is_clean(model)
+    assert no_hook_is_left(model)
 
 
 def test_a_part_that_is_edited_inside_an_edit_of_the_whole_speaks_for_itself():
-    model, ids = make("both", 0), tokens()
+    model, ids = random_model("encoder-decoder"), tokens()
     outer = op.ZeroHead(site="encoder.layers.0.attention", head=1)
     inner = op.UniformPattern(site="layers.0.cross_attention", head=0)
     seen = []
@@ -126,7 +125,7 @@ def test_a_part_that_is_edited_inside_an_edit_of_the_whole_speaks_for_itself():
 
 
 def test_an_edit_without_a_certificate_is_no_part_of_those_around_and_inside():
-    model = make("decoder", 0)
+    model = random_model("decoder")
     first, second, third = DIFFERENT_LAYERS
     with edit(model, first) as one, edit(model, second, certify=False), edit(model, third) as two:
         model(TEXT)
@@ -136,7 +135,7 @@ def test_an_edit_without_a_certificate_is_no_part_of_those_around_and_inside():
 
 
 def test_what_another_hook_changes_is_no_doing_of_an_edit():
-    model, silent = make("decoder", 0), op.ScaleHead(head="all", factor=1.0)
+    model, silent = random_model("decoder"), op.ScaleHead(head="all", factor=1.0)
     doubled = Change("layers.0.residual_after", lambda value: value * 2)
     with installed(model, doubled), edit(model, silent) as certificate:
         model(TEXT)
@@ -150,7 +149,7 @@ def test_with_a_cache_only_the_first_pass_of_nested_edits_is_compared_and_that_i
     edits = (op.ZeroHead(layer=0, head=1), op.CutEdge(layer=1, query="2..", key=0))
     (text, with_cache), (again, without) = (
         certificates(
-            make("decoder", 0),
+            random_model("decoder"),
             edits,
             lambda model, use_cache=use_cache: (
                 generate(model, TEXT[:, :3], 4, use_cache=use_cache).tokens
@@ -168,7 +167,7 @@ def test_with_a_cache_only_the_first_pass_of_nested_edits_is_compared_and_that_i
 
 
 def test_passes_on_a_cache_that_an_inner_edit_joined_late_are_not_compared():
-    model, cache = make("decoder", 0), attnlab.parts.Cache()
+    model, cache = random_model("decoder"), attnlab.parts.Cache()
     with torch.no_grad(), edit(model, DIFFERENT_LAYERS[0]) as outer:
         model(TEXT[:, :2], cache=cache)
         with edit(model, DIFFERENT_LAYERS[2]) as inner:

@@ -216,9 +216,7 @@ class TestScaling:
 
 
 class TestMasking:
-    def test_the_maps_show_nothing_above_the_diagonal_and_the_reversed_ones_nothing_below(
-        self, whole
-    ):
+    def test_causal_maps_show_nothing_above_the_diagonal_reversed_ones_nothing_below(self, whole):
         for choice in whole.content.section("Masking: attention weights and dependence").choices:
             none, causal, wrong = (torch.tensor(each.rows) for each in choice.maps)
             assert float(none.min()) > 0.0
@@ -272,9 +270,7 @@ class TestHeads:
     @pytest.mark.parametrize(
         ("asked", "given", "claim"), [(1, 2, "one_head_stays_there"), (2, 1, "two_heads_solve_it")]
     )
-    def test_the_wrong_number_of_heads_is_caught(
-        self, whole, trials, monkeypatch, asked, given, claim
-    ):
+    def test_a_wrong_number_of_heads_fails(self, whole, trials, monkeypatch, asked, given, claim):
         build, train = two_relations.multi_head_attention, two_relations.train_heads
         wrong = lambda d, h, **options: build(d, given if h == asked else h, **options)  # noqa: E731
         again = lambda count, *rest: train(count, *rest) if count == asked else trials[count]  # noqa: E731
@@ -367,9 +363,7 @@ class TestComplexity:
         assert own_claims(report)["attention_slows_down_sooner"] is None
 
     @pytest.mark.usefixtures("narrow")
-    def test_the_lengths_are_timed_in_turn_so_that_a_slow_round_touches_all_alike(
-        self, monkeypatch
-    ):
+    def test_lengths_are_timed_in_turn_so_that_a_slow_round_touches_all_alike(self, monkeypatch):
         """Each round is ten times as slow as the one before; ratios within a round stay."""
         calls, works = (
             itertools.count(),

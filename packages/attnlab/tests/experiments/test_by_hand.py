@@ -30,7 +30,7 @@ from tests.experiments.by_hand import (
     nudged,
     rate_by_hand,
 )
-from tests.parts.planting import planted
+from tests.planting import planted
 from tests.sampling import first_of_each
 
 FORMULAS, GENERATION = "outputs", "generation"

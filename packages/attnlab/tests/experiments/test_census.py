@@ -13,9 +13,8 @@ from attnlab.experiments.executors import Where
 from attnlab.experiments.model_loader import load_pretrained
 from attnlab.look.census import count, count_heads, open_census
 from attnlab.look.corpus import Corpus
-from attnlab.models import Decoder, DecoderConfig
-from attnlab.seeds import isolated
 from tests.pretrained.speaking import saved
+from tests.random_models import new_model
 from tests.sampling import sampled
 
 pytest.importorskip("transformers")
@@ -96,10 +95,7 @@ def by_head(model, texts):
 
 
 def test_a_head_that_writes_nothing_does_not_matter_and_one_that_writes_much_does():
-    with isolated(0):
-        model = Decoder(
-            DecoderConfig(vocab_size=20, max_length=16, d_model=16, num_heads=4, num_layers=1)
-        ).eval()
+    model = new_model("decoder", vocab_size=20, d_model=16, num_heads=4, num_layers=1)
     draw = torch.Generator().manual_seed(0)
     texts = torch.randint(0, 20, (32, 12), generator=draw).tolist()
     output = model.layers[0].attention.output.weight
@@ -207,7 +203,7 @@ def test_rows_are_parquet_or_csv(tmp_path, monkeypatch):
     assert write_rows(tmp_path / "heads", rows).read_text() == "head,value\n0.0,0.5\n0.1,\n"
 
 
-def test_an_estimate_counts_the_first_thousand_tokens_and_times_one_attention(
+def test_an_estimate_counts_a_thousand_tokens_and_times_one_attention(
     folders, tmp_path, monkeypatch
 ):
     path = tmp_path / "texts.txt"

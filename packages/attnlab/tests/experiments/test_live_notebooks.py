@@ -151,9 +151,7 @@ def ask(frame, text):
 
 
 @needs("jupyterlab", "anywidget", "nbconvert")
-def test_a_run_and_a_population_in_jupyterlab_answer_and_outlive_their_kernel(
-    browser, sorter, tmp_path
-):
+def test_in_jupyterlab_runs_answer_and_outlive_their_kernel(browser, sorter, tmp_path):
     path = tmp_path / "live.ipynb"
     cells = [LIVE_CELLS[0].replace("RUN", repr(str(sorter))), *LIVE_CELLS[1:]]
     path.write_text(json.dumps(notebook_of(cells)))

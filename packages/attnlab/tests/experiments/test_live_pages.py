@@ -16,6 +16,7 @@ from attnlab.edits import CutEdge, ScaleHead, ShufflePattern, ZeroHead
 from attnlab.errors import WrongUsage
 from attnlab.experiments import notebook, viewer
 from attnlab.experiments.population.population_heads import record_heads
+from tests.random_models import new_model
 
 OUT = ZeroHead(layer=0, head=0)
 SEEDS = range(4)
@@ -242,11 +243,7 @@ def test_outside_a_notebook_a_model_is_a_page_of_its_example(sorter, monkeypatch
 
 @pytest.mark.slow
 def test_a_class_is_told_in_a_sentence_above_its_maps(blank):
-    torch.manual_seed(0)
-    config = attnlab.EncoderConfig(
-        vocab_size=4, num_classes=2, max_length=9, d_model=8, num_heads=2, d_ff=8
-    )
-    model = attnlab.Encoder(config).eval()
+    model = new_model("encoder", vocab_size=4, num_classes=2, d_model=8, num_heads=2)
     live = LivePage(blank, attnlab.show(model))
     live.ask("3 1 2")
     shares = model(torch.tensor([[3, 1, 2]])).detach().softmax(-1)[0]
@@ -260,9 +257,8 @@ def test_a_class_is_told_in_a_sentence_above_its_maps(blank):
 
 
 def test_a_model_that_answers_nothing_is_refused_as_without_a_widget():
-    config = attnlab.EncoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)
     with pytest.raises(WrongUsage, match="Encoder does not know what its tokens are called"):
-        attnlab.show(attnlab.Encoder(config).eval())
+        attnlab.show(new_model("encoder", vocab_size=4, d_model=8, num_heads=2))
 
 
 def test_seeds_are_small_pictures_of_their_heads_and_one_is_chosen(blank, population):
@@ -332,9 +328,7 @@ def test_a_report_on_disk_has_none_of_the_scripts_of_a_notebook(population):
 
 @pytest.mark.slow
 def test_a_failure_is_told_in_the_page_and_raised(blank, monkeypatch):
-    torch.manual_seed(0)
-    config = attnlab.DecoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)
-    model = attnlab.Decoder(config).eval()
+    model = new_model("decoder", vocab_size=4, d_model=8, num_heads=2)
     live = LivePage(blank, attnlab.show(model))
     live.ask("3 1 2")
     monkeypatch.setattr(model, "forward", lambda *_, **__: 1 / 0)

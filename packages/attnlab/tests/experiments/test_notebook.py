@@ -12,6 +12,7 @@ from attnlab.edits import CutEdge, ZeroHead, edits_from_json, edits_to_json
 from attnlab.experiments import notebook
 from attnlab.experiments.notebook import Asker, EditableView, State, result_of
 from attnlab.look.questions import Continuation, Translation
+from tests.random_models import new_model
 from tests.sampling import sampled
 
 NAMES = ["SEP", "a", "b", "c"]
@@ -26,11 +27,7 @@ def _plain_widgets(monkeypatch):
 
 @pytest.fixture(scope="module")
 def question():
-    torch.manual_seed(0)
-    config = attnlab.DecoderConfig(
-        vocab_size=4, max_length=9, d_model=8, num_heads=2, num_layers=2, d_ff=8
-    )
-    model = attnlab.Decoder(config).eval()
+    model = new_model("decoder", vocab_size=4, d_model=8, num_heads=2)
     return Continuation(model, torch.tensor([[3, 1, 2, 0]]), 3, NAMES, forbidden=[0])
 
 
@@ -85,11 +82,7 @@ def test_what_is_done_on_the_page_comes_back_as_edits(blank, question, is_render
 
 
 def test_an_edit_of_cross_attention_says_which_part_it_is_for(blank):
-    torch.manual_seed(0)
-    config = attnlab.EncoderDecoderConfig(
-        vocab_size=4, max_length=6, d_model=8, num_heads=2, num_layers=1
-    )
-    model = attnlab.EncoderDecoder(config).eval()
+    model = new_model("encoder-decoder", vocab_size=4, d_model=8, num_heads=2, num_layers=1)
     source, start = torch.tensor([[3, 1, 2]]), torch.tensor([[0]])
     live = opened(blank, view_of(Translation(model, source, ["c", "a", "b"], start, 2, NAMES)))
     frame = live.frame

@@ -76,9 +76,7 @@ def test_what_look_keeps_is_opened_from_its_own_folder_too(folders, tmp_path):
 
 
 def test_a_folder_of_something_else_is_told_what_was_looked_for(folders, tmp_path, monkeypatch):
-    with pytest.raises(
-        CouldNotRun, match=r"nothing to open: no config.json \(a run, .*search.json"
-    ):
+    with pytest.raises(CouldNotRun, match=r"no config.json \(a run, .*search.json"):
         attnlab.open(tmp_path)
     (tmp_path / "runs" / "sorting").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)

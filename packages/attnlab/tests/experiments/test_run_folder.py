@@ -179,9 +179,7 @@ def test_an_undecided_claim_is_no_failure_and_a_failure_is_not_undecided():
 def test_claims_are_read_back_or_refused_whole():
     assert read_claims([GOOD.to_mapping()]) == (GOOD,)
     assert read_claims([{**GOOD.to_mapping(), "passed": None}]) == (replace(GOOD, passed=None),)
-    with pytest.raises(
-        WrongUsage, match=r"\[0\].passed: expected True, False or None, got int '1'"
-    ):
+    with pytest.raises(WrongUsage, match=r"passed: expected True, False or None, got int '1'"):
         read_claims([{**GOOD.to_mapping(), "passed": 1}])
     with pytest.raises(WrongUsage, match=r"\[0\].name: expected a string, got int '7'"):
         read_claims([{**GOOD.to_mapping(), "name": 7}])

@@ -103,7 +103,7 @@ def write(path, rows, name="t.csv"):
     return str(path / name)
 
 
-def test_every_claim_of_the_built_in_set_holds_but_the_comparisons_that_four_texts_cannot_decide(
+def test_every_claim_holds_but_comparisons_that_four_texts_cannot_decide(
     built_in,
 ):
     assert all(claim.passed is not False for claim in built_in.claims)
@@ -203,7 +203,7 @@ def test_what_the_numbers_allow_is_said_in_words_and_the_file_without_its_folder
     assert negated not in json.dumps(on_file.content.to_json())
 
 
-def test_a_best_model_that_is_not_trained_stands_where_it_began_and_training_adds_nothing(
+def test_an_untrained_best_model_stands_where_it_began(
     untrained,
 ):
     rows = {row[1]: row[2:5] for row in untrained.content.section("Accuracies and sizes").rows}

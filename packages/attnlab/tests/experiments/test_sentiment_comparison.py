@@ -44,9 +44,7 @@ def coverage(num_texts, num_trainings, spread, interval=gain_over, draws=3_000):
     ("num_trainings", "spread"),
     first_of_each([(3, 0.3), (2, 0.0), (3, 0.1), (5, 0.2)], lambda case: case[0] == 3),
 )
-def test_at_least_about_95_of_100_intervals_hold_the_true_difference(
-    num_texts, num_trainings, spread
-):
+def test_about_95_of_100_intervals_hold_the_true_difference(num_texts, num_trainings, spread):
     assert coverage(num_texts, num_trainings, spread) >= 0.935
 
 
@@ -86,10 +84,8 @@ def test_a_difference_and_its_other_way_round_are_the_same():
 def test_the_figures_of_classes_are_those_of_scikit_learn():
     metrics = pytest.importorskip("sklearn.metrics")
     draw = torch.Generator().manual_seed(2)
-    labels, answers = (
-        torch.randint(5, (200,), generator=draw),
-        torch.randint(5, (1, 200), generator=draw),
-    )
+    labels = torch.randint(5, (200,), generator=draw)
+    answers = torch.randint(5, (1, 200), generator=draw)
     counts = confusion_matrix(labels, answers, 5)
     assert counts.tolist() == metrics.confusion_matrix(labels, answers[0]).tolist()
     *expected, num_texts = metrics.precision_recall_fscore_support(labels, answers[0])

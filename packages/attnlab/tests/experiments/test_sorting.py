@@ -127,9 +127,7 @@ def test_a_run_folder_holds_everything_and_opens_again(learned):
     assert isinstance(attnlab.load(folder), attnlab.Decoder)
 
 
-def test_a_report_in_memory_is_saved_like_one_from_disk_and_another_seed_is_another(
-    begun, tmp_path
-):
+def test_a_report_in_memory_is_saved_like_one_from_disk_and_seeds_differ(begun, tmp_path):
     made = attnlab.run("sorting", out=tmp_path / "made", **TINY)
     saved = attnlab.open(begun.save(tmp_path / "saved"))
     assert saved.claims == made.claims

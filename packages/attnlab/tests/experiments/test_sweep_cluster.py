@@ -65,9 +65,7 @@ class Later:
         self.is_done = True
 
 
-def test_a_sweep_whose_worker_is_killed_half_way_ends_in_the_numbers_of_the_local_one(
-    cluster, here
-):
+def test_a_sweep_whose_worker_is_killed_ends_in_the_numbers_of_the_local_one(cluster, here):
     def kill():
         os.kill(cluster.workers(1)[0], signal.SIGKILL)
 
@@ -85,9 +83,7 @@ def test_a_sweep_that_loses_a_whole_node_ends_in_the_numbers_of_the_local_one(cl
     assert found.rows() == here.rows()
 
 
-def test_a_sweep_whose_cluster_is_lost_keeps_what_is_finished_and_goes_on_without_it(
-    cluster, here, tmp_path
-):
+def test_a_sweep_whose_cluster_is_lost_goes_on_without_it(cluster, here, tmp_path):
     with (
         Later(cluster, 0, lambda: cluster.lose(0)) as later,
         pytest.raises(CouldNotRun, match=r"the connection to the Ray cluster at .* was lost"),

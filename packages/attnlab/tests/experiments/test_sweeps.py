@@ -197,9 +197,7 @@ def test_numbers_from_another_torch_are_refused(monkeypatch):
         return replace(result, versions={**result.versions, "torch": "1.0"})
 
     monkeypatch.setattr(runner, "make_engine", lambda where: Changing(old))
-    with pytest.raises(
-        CouldNotRun, match=r"has attnlab .*, torch 1.0, this machine .* Install the same there"
-    ):
+    with pytest.raises(CouldNotRun, match=r"torch 1.0, this machine .* Install the same there"):
         sweep("sorting", seeds=range(2), rank=[1, 2], **HOW)
 
 
@@ -226,9 +224,7 @@ def test_a_population_of_which_all_broke_is_a_finding_and_not_an_end(monkeypatch
 
 def test_a_population_that_cannot_be_trained_is_told_and_the_others_are_kept(monkeypatch, tmp_path):
     fail_on_rank_1(monkeypatch, CouldNotRun("there is too little memory."))
-    with pytest.raises(
-        CouldNotRun, match="1 of 2 populations could not be trained: there is too little memory"
-    ):
+    with pytest.raises(CouldNotRun, match=r"1 of 2 populations .*: there is too little memory"):
         sweep("sorting", seeds=range(2), rank=[1, 2], out=tmp_path / "s", **HOW)
     assert [cell.name for cell in open_sweep(tmp_path / "s").cells] == ["rank=2"]
     monkeypatch.undo()
@@ -249,9 +245,7 @@ class Stopping(Engine):
             yield result
 
 
-def test_a_sweep_that_was_stopped_keeps_what_it_has_and_goes_on_with_the_rest(
-    monkeypatch, tmp_path, here
-):
+def test_a_stopped_sweep_keeps_what_it_has_and_goes_on(monkeypatch, tmp_path, here):
     folder = tmp_path / "s"
     how = {"seeds": range(3), "out": folder, **GRID, **HOW}
     monkeypatch.setattr(runner, "make_engine", lambda where: Stopping(1))
@@ -452,11 +446,10 @@ rank 4 the cluster."""
 def stand_in_for_ray(tmp_path, monkeypatch):
     (tmp_path / "ray.py").write_text(RAY)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(executors, "_PATIENCE", 240.0)  # on a busy machine
 
 
-def test_a_sweep_on_a_cluster_gives_the_numbers_of_this_process_and_tells_what_was_lost(
-    stand_in_for_ray, here, tmp_path
-):
+def test_a_cluster_gives_our_numbers_and_tells_what_was_lost(stand_in_for_ray, here, tmp_path):
     grid, folder = {**GRID, "rank": [1, 2, 3]}, tmp_path / "s"
     lost = "1 of 3 populations could not be trained: Ray .* the worker died"
     with pytest.raises(CouldNotRun, match=lost):
@@ -596,19 +589,13 @@ def check_finished(folder):
     for more in ({}, {**grid, **how}):
         with pytest.raises(Finished):
             sweep("sorting", resume=True, out=folder, **more)
-    with pytest.raises(
-        CouldNotRun, match=r"is another one.*\n  sweep.axes.rank: \[1, 2\] there, \[1, 3\] here"
-    ):
+    with pytest.raises(CouldNotRun, match=r"\n  sweep.axes.rank: \[1, 2\] there, \[1, 3\] here"):
         sweep("sorting", resume=True, out=folder, **{**grid, **how, "rank": [1, 3]})
-    with pytest.raises(
-        CouldNotRun, match=r"holds a sweep of sorting, made with --seeds 2, not a run of one seed"
-    ):
+    with pytest.raises(CouldNotRun, match=r"made with --seeds 2, not a run of one seed"):
         attnlab.run("sorting", resume=True, out=folder)
     with pytest.raises(WrongUsage, match="holds a sweep, which keeps no weights"):
         attnlab.load(folder)
-    with pytest.raises(
-        WrongUsage, match=r"attnlab run sorting --seeds 2 --set and the cell's settings"
-    ):
+    with pytest.raises(WrongUsage, match=r"attnlab run sorting --seeds 2 --set"):
         _ = open_sweep(folder).report.model
 
 
@@ -624,9 +611,7 @@ def check_finished(folder):
         ("sorting --resume", "--resume needs --out with the folder of one run"),
     ],
 )
-def test_a_mistyped_sweep_gets_a_sentence_and_makes_nothing(
-    typed, sentence, capsys, tmp_path, monkeypatch
-):
+def test_a_mistyped_sweep_gets_a_sentence_alone(typed, sentence, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", *typed.split()]) == 2
     assert sentence in capsys.readouterr().err

@@ -46,9 +46,7 @@ def whole():
         ("weight_decay=0..10", (0.0, 10.0), False),
     ],
 )
-def test_a_range_is_searched_between_its_ends_and_over_decades_by_its_logarithm(
-    text, ends, over_decades
-):
+def test_a_range_is_searched_between_its_ends_and_decades_by_logarithm(text, ends, over_decades):
     name, _, rest = text.partition("=")
     (axis,), fixed = read_axes(CONFIG, {name: rest}, is_search=True)
     assert (axis.ends, is_log(axis), fixed) == (ends, over_decades, {})

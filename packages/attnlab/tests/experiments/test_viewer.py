@@ -15,23 +15,18 @@ from attnlab.experiments.claims import Claim
 from attnlab.experiments.report import Report
 from attnlab.look.questions import Continuation, Verdict
 from attnlab.models.storage import describe_model
+from tests.random_models import new_model
 
 NAMES = ["SEP", "a", "b", "c"]
 IDS = torch.tensor([[3, 1, 2, 0]])
 
 
 def decoder():
-    torch.manual_seed(0)
-    return attnlab.Decoder(
-        attnlab.DecoderConfig(vocab_size=4, max_length=9, d_model=8, num_heads=2, d_ff=8)
-    ).eval()
+    return new_model(vocab_size=4, max_length=9, d_model=8, num_heads=2)
 
 
 def encoder():
-    torch.manual_seed(0)
-    shape = {"vocab_size": 4, "max_length": 9, "d_model": 8, "num_heads": 2, "d_ff": 8}
-    config = attnlab.EncoderConfig(**shape, num_classes=2)
-    return attnlab.Encoder(config).eval()
+    return new_model("encoder", vocab_size=4, d_model=8, num_heads=2, num_classes=2)
 
 
 def recording():
@@ -110,7 +105,7 @@ def test_recordings_are_shown_and_opened_from_their_folder(tmp_path):
     assert "renamed" in page_of(found, ["renamed", "x", "y", "z"])
 
 
-def test_a_recording_s_page_has_its_model_and_input_as_title_and_opens_with_the_telling_head(
+def test_a_recording_s_page_is_named_by_model_and_input_and_opens_at_the_telling_head(
     sorter,
 ):
     recorded = attnlab.record(attnlab.load(sorter), "cab")

@@ -6,18 +6,15 @@ import pytest
 import torch
 
 from attnlab.look import largest_change, largest_leak
-from attnlab.models import Decoder, DecoderConfig
-from attnlab.seeds import isolated
 from attnlab.sites import SitedModule
-from tests.look.recording.zoo import POSITIONS
+from tests.random_models import POSITIONS, new_model
 
 TOKENS = torch.randint(11, (4, 7), generator=torch.Generator().manual_seed(0))
 
 
 def decoder(**fields):
     settings = {"vocab_size": 11, "max_length": 9, "d_model": 12, "num_heads": 3, **fields}
-    with isolated(0):
-        return Decoder(DecoderConfig(num_layers=2, **settings)).eval()
+    return new_model("decoder", **settings)
 
 
 def leaking(model, leak):

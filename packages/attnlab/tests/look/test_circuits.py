@@ -13,6 +13,7 @@ from attnlab.look.readout import HeldNorm
 from attnlab.pretrained.attach import attach
 from attnlab.seeds import generator
 from tests.pretrained.families import FAMILIES
+from tests.random_models import new_model
 
 _SAMPLE = ("bert", "gpt2", "llama", "gemma2", "qwen3", "t5", "bart", "falcon (ALiBi)", "albert")
 _SCALED = ("bert", "gpt2", "llama", "t5")  # without norms of queries and keys
@@ -26,9 +27,7 @@ _FOUND = [
 
 
 def small(**config):
-    torch.manual_seed(0)
-    settings = {"vocab_size": 10, "max_length": 12, "d_model": 16, "num_heads": 4, "num_layers": 2}
-    model = attnlab.Decoder(attnlab.DecoderConfig(**{**settings, **config})).eval()
+    model = new_model("decoder", **config)
     source = generator(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -115,10 +114,8 @@ def test_circuits_of_llama_are_those_of_its_weights():
     model = attach(FAMILIES["llama"].build())
     layer = model.foreign.model.layers[1]
     attention, reads = layer.self_attn, np.diag(array(layer.input_layernorm.weight))
-    heads, shared = (
-        model.foreign.config.num_attention_heads,
-        model.foreign.config.num_key_value_heads,
-    )
+    heads = model.foreign.config.num_attention_heads
+    shared = model.foreign.config.num_key_value_heads
     width = attention.head_dim
     assert heads > shared
     for head in range(heads):
@@ -176,10 +173,8 @@ def factored(seed=0, values=(3.0, 2.0, 2.0, 1.0), precision=1e-9):
 
 
 def test_a_factored_matrix_is_that_which_is_multiplied_out():
-    one, other = (
-        factored(),
-        FactoredMatrix(torch.randn(7, 3).double(), torch.randn(3, 9).double(), 0.0),
-    )
+    one = factored()
+    other = FactoredMatrix(torch.randn(7, 3).double(), torch.randn(3, 9).double(), 0.0)
     dense = one.dense().numpy()
     assert one.shape == dense.shape == (9, 7)
     np.testing.assert_allclose((one @ other).dense(), dense @ other.dense().numpy(), atol=1e-12)
@@ -319,11 +314,7 @@ def test_a_head_that_reads_what_another_writes_is_far_above_chance_and_others_ar
 
 
 def test_cross_attention_reads_what_the_encoder_writes_as_keys_and_values():
-    config = attnlab.EncoderDecoderConfig(
-        vocab_size=9, max_length=8, d_model=16, num_heads=2, num_layers=1
-    )
-    torch.manual_seed(0)
-    found = attnlab.circuits(attnlab.EncoderDecoder(config).eval())
+    found = attnlab.circuits(new_model("encoder-decoder", num_heads=2, num_layers=1))
     scores = found.compositions(samples=40)
     place = {name: index for index, name in enumerate(scores.heads)}
     cross, encoder, decoder = (place[name] for name in ("cross 0.1", "encoder 0.0", "decoder 0.0"))

@@ -11,6 +11,7 @@ from attnlab.pretrained.attach import attach
 from tests.look.test_circuits import small
 from tests.pretrained.families import FAMILIES
 from tests.pretrained.speaking import made
+from tests.random_models import new_model
 
 TOKENS = torch.tensor([[1, 4, 2, 7, 5, 3]])
 _LENS = ("gpt2", "llama", "gemma2", "olmo2", "qwen3", "gpt_oss", "t5", "bart")
@@ -73,8 +74,7 @@ def test_the_keys_of_a_family_sum_to_what_its_head_writes(name):
 
 def test_cross_attention_takes_from_the_source():
     config = {"vocab_size": 9, "max_length": 8, "d_model": 16, "num_heads": 2, "num_layers": 1}
-    torch.manual_seed(0)
-    model = attnlab.EncoderDecoder(attnlab.EncoderDecoderConfig(**config)).eval()
+    model = new_model("encoder-decoder", **config)
     inputs = torch.tensor([[3, 1, 4, 1]]), torch.tensor([[0, 2]])
     sources = attnlab.why(model, inputs, head="cross 0.1", target=3)
     assert sources.keys == ["3", "1", "4", "1"]
@@ -116,7 +116,7 @@ def test_a_fault_ends_in_an_error_and_not_in_other_numbers(monkeypatch, fault):
         ({"head": "1"}, "names one head"),
         ({"query": 6}, "from -6 to 5"),
         ({"inputs": TOKENS.repeat(2, 1)}, "one input"),
-        ({"target": 10}, "from 0 to 9"),
+        ({"target": 11}, "from 0 to 10"),
         ({"target": "a"}, "names of its tokens"),
         ({"target": 1, "key": 0}, "target= without one"),
         ({"against": 0}, "against= goes with a key="),
@@ -128,10 +128,7 @@ def test_what_cannot_be_asked_is_said(given, words):
 
 
 def test_a_model_that_answers_once_for_all_positions_names_no_logit():
-    config = attnlab.EncoderConfig(
-        vocab_size=9, max_length=8, d_model=16, num_heads=2, num_layers=1, num_classes=2
-    )
-    model = attnlab.Encoder(config).eval()
+    model = new_model("encoder", vocab_size=9, d_model=16, num_heads=2, num_layers=1, num_classes=2)
     assert attnlab.why(model, TOKENS, head="0.1").logits is None
     with pytest.raises(WrongUsage, match="all positions together"):
         attnlab.why(model, TOKENS, head="0.1", target=1)

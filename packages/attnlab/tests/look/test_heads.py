@@ -6,12 +6,12 @@ from attnlab.edits import ZeroHead
 from attnlab.edits.effects import PatchTarget
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look import heads
-from tests.edits.cases import make
+from tests.random_models import random_model
 
 
-@pytest.mark.parametrize("kind", ["decoder", "encoder", "both", "single"])
+@pytest.mark.parametrize("kind", ["decoder", "encoder", "encoder-decoder", "single head"])
 def test_the_name_of_every_head_is_read_back_as_that_head(kind):
-    model = make(kind, 0)
+    model = random_model(kind, 0)
     parts = heads.attentions(model)
     names = []
     for part in parts:
@@ -19,7 +19,7 @@ def test_the_name_of_every_head_is_read_back_as_that_head(kind):
         for head in range(heads.number_of_heads(model, part)):
             name = heads.head_at(site, head)
             edit = ZeroHead(**heads.read_head(name))
-            if kind != "single":
+            if kind != "single head":
                 assert edit.sites(model) == [f"{part}.heads"]
                 assert edit.heads_in(heads.number_of_heads(model, part), part) == [head]
             assert heads.chosen_heads(model, parts, [name]) == {part: [head]}
@@ -45,7 +45,7 @@ def test_a_head_has_one_name(part, name):
 
 
 def test_a_head_counted_from_the_end_is_read_too():
-    last = ZeroHead(**heads.read_head("cross -1.-1")).sites(make("both", 0))
+    last = ZeroHead(**heads.read_head("cross -1.-1")).sites(random_model("encoder-decoder"))
     assert last == ["decoder.layers.1.cross_attention.heads"]
 
 

@@ -6,13 +6,12 @@ import torch
 from attnlab.errors import WrongUsage
 from attnlab.look import readout
 from attnlab.look.lens import Lens, direct_logits, head_lens, logit_lens
-from attnlab.models import Encoder, EncoderConfig
 from attnlab.parts.norms import LayerNorm, RMSNorm
 from attnlab.seeds import generator
 from attnlab.sites import hooks_of, installed
 from tests.edits.effects.checks import check_attribution, close
-from tests.edits.effects.models import KINDS, given, run
-from tests.look.recording.zoo import Change
+from tests.hooks import Change
+from tests.random_models import KINDS, given, new_model, run
 from tests.sampling import sampled
 
 
@@ -131,7 +130,7 @@ def test_what_has_no_read_out_is_refused():
         (lambda: logit_lens(torch.nn.Linear(2, 2), torch.zeros(1, 2)), "which has no read-out"),
         (lambda: logit_lens(*each.whole, vocabulary=7), "a vocabulary is"),
         (lambda: head_lens(*each.whole, vocabulary=7), "a vocabulary is"),
-        (lambda: logit_lens(Encoder(EncoderConfig()), torch.zeros(1, 2).long()), "without classes"),
+        (lambda: logit_lens(new_model("encoder"), torch.zeros(1, 2).long()), "without classes"),
         (lambda: logit_lens(*each.whole, position=99), "position must be from"),
         (lambda: logit_lens(*each.whole, position="last"), "position is an integer"),
         (lambda: logit_lens(*each.whole, position=torch.tensor([0.5])), "position is an integer"),

@@ -3,24 +3,22 @@ import torch
 
 from attnlab.look import record, trace
 from attnlab.look.trace import trace_translation
-from attnlab.models import Decoder, DecoderConfig, EncoderDecoder, EncoderDecoderConfig, generate
-from attnlab.seeds import isolated
+from attnlab.models import generate
 from attnlab.tasks import SequenceTask
+from tests.random_models import new_model
 
-SETTINGS = {"vocab_size": 4, "max_length": 9, "d_model": 6, "num_heads": 2}
+SETTINGS = {"vocab_size": 4, "d_model": 6, "num_heads": 2}
 
 
 def make_translator(**settings):
-    with isolated(0):
-        return EncoderDecoder(EncoderDecoderConfig(**SETTINGS, **settings)).eval()
+    return new_model("encoder-decoder", num_layers=1, **SETTINGS, **settings)
 
 
 TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
 
 
 def test_a_trace_tells_what_generation_did_and_where_each_head_looked():
-    with isolated(0):
-        decoder = Decoder(DecoderConfig(num_layers=2, **SETTINGS)).eval()
+    decoder = new_model("decoder", **SETTINGS)
     task = SequenceTask()
     found = trace(decoder, TOKENS, 3, task.vocabulary, forbidden=[0], num_input=3)
     generation = generate(decoder, TOKENS, 3, forbidden=[0])

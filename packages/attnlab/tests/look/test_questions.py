@@ -5,44 +5,39 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnlab import models
 from attnlab.design import design_for
 from attnlab.errors import WrongUsage
 from attnlab.experiments.handmade import HandmadeConfig, workshop
 from attnlab.experiments.lookup.traces import ask_source
 from attnlab.look.questions import Continuation, Translation, Verdict, recorded
 from attnlab.look.recording import Recording, record
-from attnlab.seeds import isolated
 from attnlab.tasks import lookup
+from tests.random_models import new_model
 
-WIDTHS = {"vocab_size": 5, "max_length": 12, "d_model": 6, "num_heads": 2}
+WIDTHS = {"vocab_size": 5, "d_model": 6, "num_heads": 2}
 NAMES = ("S", "a", "b", "c", "d")
 
 
 def continuation():
-    with isolated(0):
-        model = models.Decoder(models.DecoderConfig(num_layers=2, **WIDTHS)).eval()
+    model = new_model("decoder", **WIDTHS)
     return Continuation(model, torch.tensor([[3, 1, 2, 0]]), 4, NAMES, [0], 3)
 
 
 def translation():
-    with isolated(1):
-        model = models.EncoderDecoder(models.EncoderDecoderConfig(**WIDTHS)).eval()
+    model = new_model("encoder-decoder", 1, **WIDTHS)
     return Translation(
         model, torch.tensor([[1, 2, 3]]), ["p", "q", "r"], torch.tensor([[0]]), 4, NAMES
     )
 
 
 def verdict():
-    with isolated(2):
-        model = models.Encoder(models.EncoderConfig(num_classes=2, **WIDTHS)).eval()
+    model = new_model("encoder", 2, num_classes=2, **WIDTHS)
     return Verdict(model, torch.tensor([[1, 4]]), ["[odd]", "d"], ["no", "yes"])
 
 
 def shared_ids():
     """A question in which two words have one id."""
-    with isolated(2):
-        model = models.Encoder(models.EncoderConfig(num_classes=2, **WIDTHS)).eval()
+    model = new_model("encoder", 2, num_classes=2, **WIDTHS)
     return Verdict(model, torch.tensor([[1, 2, 1]]), ["[foo]", "good", "[bar]"], ["no", "yes"])
 
 
@@ -125,10 +120,7 @@ def test_what_a_handmade_head_cannot_read_is_refused(text):
 
 
 def test_a_choice_whose_name_two_tokens_have_is_not_guessed():
-    with isolated(0, "twice"):
-        model = models.Decoder(
-            models.DecoderConfig(vocab_size=4, d_model=8, num_heads=2, num_layers=1)
-        ).eval()
+    model = new_model("decoder", vocab_size=4)
     question = Continuation(model, torch.tensor([[0]]), 2, ["a", "b", "b", "c"])
     with pytest.raises(WrongUsage, match="calls 2 tokens 'b'"):
         question.after(["b"])
@@ -180,10 +172,7 @@ def test_a_handmade_question_knows_its_right_answers(text, right):
     [("NAME RED ITEM CHAIR COLOR", ["RED", "[EOS]"]), ("NAME", None), ("NAME RED RED", None)],
 )
 def test_a_look_up_has_a_right_answer_only_where_one_fact_stands(text, right):
-    with isolated(3):
-        model = models.EncoderDecoder(
-            models.EncoderDecoderConfig(vocab_size=len(lookup.VOCABULARY), d_model=8, num_heads=2)
-        ).eval()
+    model = new_model("encoder-decoder", 3, vocab_size=len(lookup.VOCABULARY))
     assert ask_source(model, lookup.parse(text)).expected == right
 
 

@@ -10,7 +10,9 @@ from attnlab.look.heads import attentions, layer_name
 from attnlab.look.partial_pass import ModuleNotes, ZeroPass
 from attnlab.look.readout import HeldNorm
 from attnlab.pretrained.attach import attach
+from attnlab.seeds import generator
 from tests.pretrained.families import FAMILIES
+from tests.random_models import new_model
 
 _SAMPLE = ("gpt2", "gemma2", "falcon (ALiBi)", "qwen3", "albert", "t5", "bart", "gpt_oss")
 _WRITTEN_OUT = ("gpt_neo", "gptj", "codegen", "openai-gpt", "xglm", "bloom", "mpt", "deberta")
@@ -24,13 +26,11 @@ _SUMMED = [
 
 
 def small(**config):
-    torch.manual_seed(0)
-    settings = {"vocab_size": 10, "max_length": 12, "d_model": 16, "num_heads": 2, "num_layers": 2}
-    model = attnlab.Decoder(attnlab.DecoderConfig(**settings, **config)).eval()
+    model, source = new_model("decoder", num_heads=2, **config), generator(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
-                parameter.normal_()
+                parameter.normal_(std=0.3, generator=source)
     return model
 
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.stream_sums import stream_sums
 from attnlab.pretrained.attach import attach
-from tests.parts.planting import planted
+from tests.planting import planted
 from tests.pretrained.families import FAMILIES
+from tests.random_models import new_model
 
 _SAMPLE = ("gpt2", "gemma2", "falcon (ALiBi)", "albert", "t5", "bert")
 _NO_SUM = ("xlnet", "beit", "swin")
@@ -21,10 +21,7 @@ _ALL = [
 
 @pytest.mark.parametrize("norm_place", ["pre", "post"])
 def test_the_stream_of_our_models_adds_up(norm_place):
-    config = attnlab.EncoderDecoderConfig(
-        vocab_size=7, max_length=6, d_model=8, num_heads=2, num_layers=2, norm_place=norm_place
-    )
-    model = attnlab.EncoderDecoder(config).eval()
+    model = new_model("encoder-decoder", norm_place=norm_place)
     inputs = torch.tensor([[1, 2, 3]]), torch.tensor([[4, 5]])
     gaps = stream_sums(model, inputs)
     assert len(gaps) == 4

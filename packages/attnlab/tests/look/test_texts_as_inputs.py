@@ -11,9 +11,9 @@ from attnlab.edits.effects import Metric
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
 from attnlab.look.target_ids import target_ids
-from attnlab.models import Decoder, DecoderConfig
 from attnlab.pretrained.attach import attach
 from tests.pretrained.speaking import made
+from tests.random_models import new_model
 
 TEXT = "John and Mary went to the store. Mary gave a drink to"
 OTHER = "John and Mary went to the store. John gave a drink to"
@@ -156,7 +156,7 @@ def test_a_class_or_a_word_piece_is_named_by_its_text(bert):
 
 
 def test_a_model_without_names_asks_for_an_id():
-    decoder = Decoder(DecoderConfig(vocab_size=5, d_model=8, num_heads=2, max_length=8)).eval()
+    decoder = new_model("decoder", vocab_size=5, d_model=8, num_heads=2)
     with pytest.raises(WrongUsage, match="give the id instead of 'a'"):
         attnlab.ablate(decoder, [1, 2], target="a")
     assert attnlab.ablate(decoder, [1, 2], target=3).before.shape == (1,)

@@ -2,15 +2,9 @@ import pytest
 import torch
 
 from attnlab.errors import WrongUsage
-from attnlab.models import Decoder, DecoderConfig, EncoderDecoder, EncoderDecoderConfig, generate
-from attnlab.seeds import generator, isolated
-
-SMALL = {"vocab_size": 11, "max_length": 13, "d_model": 12, "num_heads": 6, "d_ff": 20}
-
-
-def decoder(**fields):
-    with isolated(0):
-        return Decoder(DecoderConfig(**SMALL, num_layers=2, **fields)).eval()
+from attnlab.models import generate
+from attnlab.seeds import generator
+from tests.random_models import new_model
 
 
 def prompt(batch=4, length=3):
@@ -25,7 +19,7 @@ def prompt(batch=4, length=3):
     ],
 )
 def test_a_cache_changes_no_token_and_no_probability(positions, place, kv):
-    model = decoder(positions=positions, norm_place=place, num_kv_heads=kv)
+    model = new_model("decoder", positions=positions, norm_place=place, num_kv_heads=kv)
     for length in (1, 4):
         start = prompt(length=length)
         quick, slow = (generate(model, start, 8, use_cache=use) for use in (True, False))
@@ -34,10 +28,7 @@ def test_a_cache_changes_no_token_and_no_probability(positions, place, kv):
 
 
 def test_a_cache_changes_nothing_in_an_encoder_decoder():
-    with isolated(0):
-        model = EncoderDecoder(
-            EncoderDecoderConfig(**SMALL, num_layers=2, encoder_positions="none")
-        ).eval()
+    model = new_model("encoder-decoder", encoder_positions="none")
     source = prompt(4, 5)
     real = torch.arange(5) < torch.tensor([[5], [3], [1], [4]])
     reader = model.conditioned(source, real=real)
@@ -56,13 +47,13 @@ def test_a_forgetful_cache_is_caught(monkeypatch):
     monkeypatch.setattr(
         LayerCache, "keys_and_values", lambda self: (whole(self)[0].roll(1, -2), whole(self)[1])
     )
-    model = decoder(positions="learned")
+    model = new_model("decoder", positions="learned")
     quick, slow = (generate(model, prompt(), 8, use_cache=use) for use in (True, False))
     assert not torch.allclose(quick.probabilities, slow.probabilities, atol=1e-5)
 
 
 def test_greedy_takes_the_likeliest_and_sampling_follows_the_probabilities():
-    model = decoder()
+    model = new_model("decoder")
     greedy = generate(model, prompt(1), 1)
     assert greedy.tokens[0, -1] == greedy.probabilities[0, 0].argmax()
     many = prompt(1).expand(20_000, -1)
@@ -72,7 +63,7 @@ def test_greedy_takes_the_likeliest_and_sampling_follows_the_probabilities():
 
 
 def test_sampling_is_reproducible_and_top_k_keeps_to_the_likeliest():
-    model = decoder()
+    model = new_model("decoder")
     one, two, other = (
         generate(model, prompt(), 6, temperature=1.5, generator=generator(seed))
         for seed in (1, 1, 2)
@@ -86,14 +77,14 @@ def test_sampling_is_reproducible_and_top_k_keeps_to_the_likeliest():
 
 
 def test_forbidden_tokens_are_never_chosen_and_have_probability_zero():
-    model = decoder()
+    model = new_model("decoder")
     found = generate(model, prompt(), 9, forbidden=range(9))
     assert set(found.tokens[:, 3:].flatten().tolist()) <= {9, 10}
     assert float(found.probabilities[..., :9].abs().max()) == 0.0
 
 
 def test_a_stop_token_ends_each_input_and_then_all():
-    model = decoder()
+    model = new_model("decoder")
     free = generate(model, prompt(), 9)
     stop = int(free.tokens[0, 4])
     found = generate(model, prompt(), 9, stop=stop)
@@ -106,7 +97,7 @@ def test_a_stop_token_ends_each_input_and_then_all():
 
 
 def test_generating_nothing_returns_the_prompt():
-    found = generate(decoder(), prompt(), 0)
+    found = generate(new_model("decoder"), prompt(), 0)
     assert torch.equal(found.tokens, prompt())
 
 
@@ -118,19 +109,19 @@ def test_generating_nothing_returns_the_prompt():
         ({"num_tokens": 1, "top_k": 0}, "top_k must be"),
         ({"num_tokens": 1, "forbidden": [11]}, "from 0 to 10"),
         ({"num_tokens": 1, "forbidden": range(11)}, "every token is forbidden"),
-        ({"num_tokens": 12}, "at most 13 tokens"),
+        ({"num_tokens": 15}, "at most 16 tokens"),
     ],
 )
 def test_impossible_wishes_are_refused(arguments, message):
     with pytest.raises(WrongUsage, match=message):
-        generate(decoder(), prompt(), **arguments)
+        generate(new_model("decoder"), prompt(), **arguments)
 
 
 def test_a_text_is_refused_with_what_takes_one():
     with pytest.raises(WrongUsage, match=r"got a str. A text is for attnlab.ask"):
-        generate(decoder(), "cab", 3)
+        generate(new_model("decoder"), "cab", 3)
 
 
 def test_an_empty_prompt_is_refused():
     with pytest.raises(WrongUsage, match="length at least 1"):
-        generate(decoder(), torch.zeros(1, 0, dtype=torch.long), 1)
+        generate(new_model("decoder"), torch.zeros(1, 0, dtype=torch.long), 1)

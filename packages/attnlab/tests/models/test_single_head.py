@@ -21,10 +21,8 @@ def test_the_numpy_and_the_pytorch_head_agree_on_random_weights_at_every_length(
         width = input_dim + (pos_dim if has_positions else 0)
         matrices = [source.normal(size=(width, size)) for size in (qk_dim, qk_dim, v_dim)]
         pos = source.normal(size=(longest, pos_dim)) if has_positions else None
-        reference, model = (
-            NumpyTransformer(*matrices, pos),
-            SingleHead.from_matrices(*matrices, pos),
-        )
+        reference = NumpyTransformer(*matrices, pos)
+        model = SingleHead.from_matrices(*matrices, pos)
         for length in range(1, longest + 1):
             x = source.normal(size=(length, input_dim))
             with torch.no_grad():
@@ -123,8 +121,5 @@ def test_a_head_made_by_hand_says_what_it_wants(x, sentence):
 def test_in_numpy_a_head_takes_one_sequence_without_a_batch_axis(x):
     head = by_hand(NumpyTransformer)
     assert_array_equal(head(x).round(6), [[1.0], [-1.0]])
-    with pytest.raises(
-        WrongUsage,
-        match=r"got \(1, 2, 2\); this takes one sequence, without a batch axis, such as x\[0\]",
-    ):
+    with pytest.raises(WrongUsage, match=r"got \(1, 2, 2\); .* without a batch axis"):
         head(x[None])

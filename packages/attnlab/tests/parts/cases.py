@@ -68,10 +68,8 @@ def random_case(seed, *, largest=65, dtype=torch.float32, kind=None):
     given."""
     rng = np.random.default_rng([20260101, seed])
     kind = KINDS[seed % len(KINDS)] if kind is None else kind
-    batch, heads = (
-        int(rng.integers(0, 5)) if rng.random() < 0.3 else int(rng.integers(1, 4)),
-        int(rng.integers(1, 9)),
-    )
+    batch = int(rng.integers(0, 5)) if rng.random() < 0.3 else int(rng.integers(1, 4))
+    heads = int(rng.integers(1, 9))
     num_queries, num_keys = _length(rng, largest), _length(rng, largest)
     if kind.startswith("causal"):
         num_queries, num_keys = sorted((num_queries, num_keys))
@@ -88,10 +86,8 @@ def random_case(seed, *, largest=65, dtype=torch.float32, kind=None):
     )
 
     query = rng.normal(size=(*lead, num_queries, width)) / (factor * width**0.5)
-    key, value = (
-        rng.normal(size=(*key_lead, num_keys, width)),
-        rng.normal(size=(*key_lead, num_keys, value_width)),
-    )
+    key = rng.normal(size=(*key_lead, num_keys, width))
+    value = rng.normal(size=(*key_lead, num_keys, value_width))
     mask = _mask(rng, kind, lead, num_queries, num_keys)
     if mask is not None and mask.dtype != bool:
         mask = rounded(mask, dtype)

@@ -7,8 +7,8 @@ import torch
 
 from attnlab.parts.blocks import Block
 from attnlab.parts.masks import padding_mask
+from tests.random_models import NORM_PLACES, make_block, normal, with_positions
 
-from .builders import NORM_PLACES, make_block, normal, with_positions
 from .closeness import assert_close, assert_same
 
 

@@ -8,8 +8,8 @@ import torch
 
 from attnlab.parts.cache import Cache, LayerCache
 from attnlab.parts.masks import padding_mask
+from tests.random_models import NORM_PLACES, make_attention, make_block, normal
 
-from .builders import NORM_PLACES, make_attention, make_block, normal
 from .closeness import assert_close, assert_same
 
 BOUND = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -122,11 +122,9 @@ def test_blocks_step_by_step_give_the_full_causal_pass(norm_place, position, is_
 @torch.no_grad()
 @pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
 def test_cross_attention_projects_its_memory_once_and_gives_the_same(num_kv_heads):
-    part, x, memory = (
-        make_attention(num_kv_heads=num_kv_heads),
-        normal(2, 5, 28),
-        normal(2, 7, 28, seed=1),
-    )
+    part = make_attention(num_kv_heads=num_kv_heads)
+    x = normal(2, 5, 28)
+    memory = normal(2, 7, 28, seed=1)
     calls = []
     part.key.register_forward_hook(lambda *_: calls.append(1))
     cache = LayerCache()

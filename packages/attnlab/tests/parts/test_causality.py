@@ -10,8 +10,7 @@ from attnlab.parts.masks import (
     padding_mask,
     sliding_window_mask,
 )
-
-from .builders import (
+from tests.random_models import (
     NORM_PLACES,
     POSITIONS,
     make_attention,
@@ -19,6 +18,7 @@ from .builders import (
     normal,
     with_positions,
 )
+
 from .closeness import assert_close
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}

@@ -6,8 +6,8 @@ import torch
 from attnlab.parts.feed_forward import FeedForward
 from attnlab.seeds import isolated
 from tests import reference as ref
+from tests.random_models import normal
 
-from .builders import normal
 from .closeness import as_array, assert_close, assert_same
 
 BOUND = {torch.float64: 1e-12, torch.float32: 5e-6}

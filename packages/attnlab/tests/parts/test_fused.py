@@ -21,9 +21,10 @@ from attnlab.parts.fused import (
 from attnlab.parts.heads import join_heads
 from attnlab.parts.probes import Probe
 from tests import reference as ref
+from tests.planting import noticed_in_kernel
+from tests.random_models import normal
 from tests.sampling import sampled
 
-from .builders import normal
 from .cases import random_case
 from .closeness import assert_close, assert_same
 
@@ -114,10 +115,8 @@ def test_its_error_is_not_larger_than_torchs():
         (16, 17, 257, 64),
     ):
         for size in (0.1, 1.0, 4.0):
-            query, key = (
-                normal(1, 2, queries, width, dtype=SINGLE) * size,
-                normal(1, 2, keys, width, seed=1, dtype=SINGLE),
-            )
+            query = normal(1, 2, queries, width, dtype=SINGLE) * size
+            key = normal(1, 2, keys, width, seed=1, dtype=SINGLE)
             value = normal(1, 2, keys, value_width, seed=2, dtype=SINGLE)
             right = F.scaled_dot_product_attention(query.double(), key.double(), value.double())
             found = {
@@ -144,11 +143,9 @@ def test_the_same_bits_for_any_threads_any_batch_and_any_place_in_it(native):
 
 
 def test_leading_axes_of_query_key_and_value_broadcast_together(native):
-    query, key, value = (
-        normal(3, 1, 40, 8, dtype=SINGLE),
-        normal(2, 50, 8, dtype=SINGLE),
-        normal(1, 50, 5, dtype=SINGLE),
-    )
+    query = normal(3, 1, 40, 8, dtype=SINGLE)
+    key = normal(2, 50, 8, dtype=SINGLE)
+    value = normal(1, 50, 5, dtype=SINGLE)
     for q, k, v in (
         (query, key, value),
         (query[0, 0], key, value),
@@ -352,20 +349,8 @@ FAULTS = [
 
 @pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("fault", sampled(FAULTS, 1), ids=[row[0] for row in FAULTS])
-def test_a_fault_planted_in_the_kernel_shows(fault, monkeypatch):
-    compiled = attention.compiled
-    name, old, new = fault
-
-    def broken(source, **how):
-        assert source.count(old) == 1, f"{name}: its place is there {source.count(old)} times"
-        return compiled(source.replace(old, new), **how)
-
-    monkeypatch.setenv("CXXFLAGS", "-O0")
-    monkeypatch.setattr(attention, "compiled", broken)
-    library = attention.library.__wrapped__()
-    assert not isinstance(library, str), library
-    monkeypatch.setattr(attention, "library", lambda: library)
-    with pytest.raises(AssertionError):  # noqa: PT012
+def test_a_fault_planted_in_the_kernel_shows(fault):
+    with noticed_in_kernel(*fault[1:]):
         check_cases(range(40))
         test_a_query_that_may_look_at_nothing_gets_zeros_and_a_finite_bias_blocks_nobody()
 

@@ -14,8 +14,8 @@ from torch.autograd import forward_ad
 from attnlab.errors import WrongUsage
 from attnlab.parts.linear import Linear, Probe, linear, matrix_path_probe, use_matrix_path
 from attnlab.parts.probes import machine
+from tests.random_models import normal
 
-from .builders import normal
 from .closeness import assert_close, assert_same, product_rounding
 
 # `attnlab.parts.linear` the attribute is the function; this is the file.

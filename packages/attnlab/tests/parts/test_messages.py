@@ -13,8 +13,7 @@ from attnlab.parts.heads import multi_head_attention, split_heads
 from attnlab.parts.norms import make_norm
 from attnlab.parts.positions import ConcatenatedPositions, LearnedPositions, sinusoidal_positions
 from attnlab.parts.projections import FactorisedProjection, make_projection
-
-from .builders import make_attention, make_block
+from tests.random_models import make_attention, make_block
 
 
 def zeros(*shape, dtype=torch.float32):

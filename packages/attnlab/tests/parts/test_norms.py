@@ -8,8 +8,8 @@ from torch import nn
 
 from attnlab.parts.norms import LayerNorm, RMSNorm, layer_norm, make_norm, rms_norm
 from tests import reference as ref
+from tests.random_models import normal
 
-from .builders import normal
 from .closeness import as_array, assert_close
 
 BOUND = {torch.float64: 1e-12, torch.float32: 5e-6}
@@ -49,10 +49,8 @@ def test_layer_norm_is_its_formula_the_reference_and_torch(shape, epsilon):
             normal(*size, seed=s, dtype=dtype)
             for s, size in enumerate((shape, shape[-1:], shape[-1:]))
         )
-        part, twin = (
-            LayerNorm(shape[-1], epsilon=epsilon).to(dtype),
-            nn.LayerNorm(shape[-1], epsilon).to(dtype),
-        )
+        part = LayerNorm(shape[-1], epsilon=epsilon).to(dtype)
+        twin = nn.LayerNorm(shape[-1], epsilon).to(dtype)
         for module in (part, twin):
             module.load_state_dict({"weight": gain, "bias": bias})
         expected = ref.layer_norm(as_array(x), as_array(gain), as_array(bias), epsilon)
@@ -66,10 +64,8 @@ def test_layer_norm_is_its_formula_the_reference_and_torch(shape, epsilon):
 def test_rms_norm_is_its_formula_the_reference_and_torch(shape, epsilon):
     for dtype, bound in BOUND.items():
         x, gain = normal(*shape, dtype=dtype), normal(shape[-1], seed=1, dtype=dtype)
-        part, twin = (
-            RMSNorm(shape[-1], epsilon=epsilon).to(dtype),
-            nn.RMSNorm(shape[-1], epsilon).to(dtype),
-        )
+        part = RMSNorm(shape[-1], epsilon=epsilon).to(dtype)
+        twin = nn.RMSNorm(shape[-1], epsilon).to(dtype)
         for module in (part, twin):
             module.load_state_dict({"weight": gain})
         expected = ref.rms_norm(as_array(x), as_array(gain), epsilon)

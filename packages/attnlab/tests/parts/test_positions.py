@@ -20,8 +20,8 @@ from attnlab.parts.positions import (
     sinusoidal_positions,
 )
 from tests import reference as ref
+from tests.random_models import normal
 
-from .builders import normal
 from .closeness import assert_close, assert_same
 
 

@@ -12,8 +12,8 @@ from attnlab.parts.projections import (
 )
 from attnlab.seeds import isolated
 from tests import reference as ref
+from tests.random_models import normal
 
-from .builders import normal
 from .closeness import as_array, assert_close
 
 E = math.e
@@ -67,11 +67,9 @@ def test_each_head_applies_its_own_weight(gated):
 
 @pytest.mark.parametrize("gated", [True, False])
 def test_gradients_of_the_factorised_projection_are_those_of_finite_differences(gated):
-    a, b, base = (
-        normal(2, 5, 3).requires_grad_(),
-        normal(2, 3, 4).requires_grad_(),
-        normal(2, 5, 4).requires_grad_(),
-    )
+    a = normal(2, 5, 3).requires_grad_()
+    b = normal(2, 3, 4).requires_grad_()
+    base = normal(2, 5, 4).requires_grad_()
     leaves = (a, b, base) if gated else (a, b)
 
     def weight(a, b, base=None):
@@ -82,10 +80,8 @@ def test_gradients_of_the_factorised_projection_are_those_of_finite_differences(
 
 def test_initial_values_stay_within_the_bounds_of_their_rule():
     with isolated(3):
-        dense, gated = (
-            make_projection("dense", 64, 4, 16),
-            make_projection("gated", 64, 4, 16, rank=8),
-        )
+        dense = make_projection("dense", 64, 4, 16)
+        gated = make_projection("gated", 64, 4, 16, rank=8)
     xavier, each_head = math.sqrt(6 / (64 + 64)), math.sqrt(6 / (64 + 16))
     for values, limit in (
         (dense.weight, xavier),

@@ -1,18 +1,19 @@
 """Faults planted in the backends, each of them seen."""
 
+from functools import partial
+
 import pytest
 import torch
-from parts.planting import planted
 from torch import nn
 
 import attnlab
 from attnlab.errors import CouldNotRun
 from attnlab.pretrained.attach import attach
 from attnlab.sites import site_names
+from tests.planting import Fault, fault_tests
 from tests.pretrained import test_families, test_padding, test_streams
 from tests.pretrained.families import FAMILIES, REFUSED
 from tests.pretrained.trying import Tried, difference, tried
-from tests.sampling import first_of_each
 
 pytest.importorskip("transformers")
 
@@ -103,22 +104,19 @@ OTHERS = {
 FAULTS = {"backends.registry": REGISTRY, "attention_call": CALL, **OTHERS}
 
 
-@pytest.mark.parametrize(
-    ("module", "fault"),
-    first_of_each(
-        [(module, fault) for module in FAULTS for fault in FAULTS[module]], lambda case: case[0]
-    ),
-    ids=lambda value: value if isinstance(value, str) else value[0],
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    Fault(name, f"pretrained.{module}", partial(check, family), old, new)
+    for module, faults in FAULTS.items()
+    for name, check, family, old, new in faults
 )
-def test_a_planted_fault_is_seen(module, fault):
-    _, check, family, old, new = fault
-    if check in (attached, lazily, scores, named):  # no tests of their own
-        check(family)
-    with (
-        planted(f"attnlab.pretrained.{module}", old, new),
-        pytest.raises((AssertionError, CouldNotRun, KeyError, RuntimeError)),
-    ):
-        check(family)
+
+
+@pytest.mark.parametrize(
+    ("check", "family"),
+    [(lazily, "llama"), (lazily, "t5"), (scores, "bert"), (scores, "gpt_oss"), (named, "bart")],
+)
+def test_without_a_fault_the_checks_of_this_file_hold(check, family):
+    check(family)
 
 
 @pytest.mark.parametrize("name", list(REFUSED))

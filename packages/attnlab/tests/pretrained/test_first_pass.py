@@ -15,9 +15,7 @@ pytest.importorskip("transformers")
 
 
 @pytest.mark.parametrize("ends", [[2, 3], [2], list(range(16)), -1])
-def test_a_model_whose_texts_may_end_in_several_tokens_loads_and_is_probed_without_them(
-    ends, tmp_path
-):
+def test_a_model_with_several_end_tokens_is_probed_without_them(ends, tmp_path):
     model = attnlab.load(llama(tmp_path / "model", eos_token_id=ends))
     probed = set(probe_inputs(model.foreign)["input_ids"].flatten().tolist())
     assert probed <= set(range(16))

@@ -100,9 +100,7 @@ def test_a_sound_gguf_file_tells_its_facts_and_how_many_numbers_it_holds(tmp_pat
         (folder, "MAX_ENTRIES", 2, 1, "more than 1 files"),
     ],
 )
-def test_every_limit_holds_on_both_sides(
-    where, name, inside, outside, words, tmp_path, monkeypatch
-):
+def test_limits_hold_on_both_sides(where, name, inside, outside, words, tmp_path, monkeypatch):
     path = llama(tmp_path / "model", rope_parameters={"rope_type": "default", "a": [1]})
     monkeypatch.setattr(where, name, inside)
     inspect_folder(path)
@@ -165,9 +163,7 @@ SOUND = {
 
 @pytest.mark.parametrize("num_inputs", [300, pytest.param(100_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", SOUND)
-def test_whatever_is_changed_in_a_file_nothing_but_our_sentence_is_raised(
-    name, num_inputs, tmp_path
-):
+def test_any_change_in_a_file_ends_in_our_sentence_at_most(name, num_inputs, tmp_path):
     make, read = SOUND[name]
     sound, source, refused = make(), random.Random(0), []
     read(written(tmp_path / "file", sound))
@@ -191,6 +187,4 @@ def test_the_fuzzing_sees_a_foreign_exception(tmp_path, monkeypatch):
         gguf._HeaderReader, "skip", lambda self, count: setattr(self, "at", self.at + count)
     )
     with pytest.raises((struct.error, OverflowError, MemoryError, IndexError, TypeError)):
-        test_whatever_is_changed_in_a_file_nothing_but_our_sentence_is_raised(
-            "a header of GGUF", 300, tmp_path
-        )
+        test_any_change_in_a_file_ends_in_our_sentence_at_most("a header of GGUF", 300, tmp_path)

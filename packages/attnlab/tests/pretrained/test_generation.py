@@ -5,12 +5,12 @@ from unittest import mock
 
 import pytest
 import torch
-from parts.planting import planted
 
 import attnlab
 import attnlab.edits as op
-from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.errors import WrongUsage
 from attnlab.look.recording import open_recording
+from tests.planting import fault_tests, faults_of
 from tests.pretrained.trying import (
     broken_off,
     difference,
@@ -19,7 +19,7 @@ from tests.pretrained.trying import (
     recorded_weights,
     tried,
 )
-from tests.sampling import first_of_each, sampled
+from tests.sampling import sampled
 
 transformers = pytest.importorskip("transformers")
 
@@ -331,80 +331,47 @@ def test_a_pass_that_is_interrupted_is_not_counted_on():
         assert torch.equal(recording[f"{point}.weights"], weights)
 
 
-def joined(name, beams):
-    return lambda: test_the_steps_of_a_generation_are_joined_to_what_one_pass_would_show(
-        name, beams
-    )
-
-
-def cached(name, beams):
-    return lambda: test_edits_do_the_same_with_a_cache_and_without(name, beams)
-
-
+joined = test_the_steps_of_a_generation_are_joined_to_what_one_pass_would_show
+cached = test_edits_do_the_same_with_a_cache_and_without
+sources = test_the_cross_panel_names_the_source_of_each_row
+foreign_cache = test_the_certificate_leaves_a_foreign_cache_as_the_pass_left_it
+reordered = test_passes_of_a_beam_search_that_took_other_rows_are_counted_as_not_compared
+left_behind = test_a_generation_that_is_interrupted_leaves_nothing_behind
 FIRST, LENGTH = "return length - num_keys", "int(cache.get_seq_length())"
 KEY = "return first_key(text.length, num_keys, text.offset)"
+EMPTY = "copy.deepcopy(value) if _length(value) == 0"
 TWIN = "self._twins[cache] = copy.deepcopy(cache)"
 APART = "before, self._own.current_pass = self.current_pass, PassState()"
 NOW = "_orders[cache] = now"
 FAULTS = {
     "pretrained.pass_state": [
-        ("return order_of(cache)", "return None", joined("gpt2", 3)),
-        (LENGTH, f"{LENGTH} + 1", joined("gpt2", 1)),
-        (
-            "made.repeat_interleave(times, 0)",
-            "made.repeat(times, 1, 1)",
-            lambda: test_the_cross_panel_names_the_source_of_each_row("t5", 3),
-        ),
+        ("return order_of(cache)", "return None", joined, "gpt2", 3),
+        (LENGTH, f"{LENGTH} + 1", joined, "gpt2", 1),
+        ("made.repeat_interleave(times, 0)", "made.repeat(times, 1, 1)", sources, "t5", 3),
         ("if not self._depth:", "if False:", test_a_pass_that_is_interrupted_is_not_counted_on),
-        (
-            "self._depth -= 1",
-            "self._depth -= 0",
-            lambda: test_a_generation_that_is_interrupted_leaves_nothing_behind("gptj"),
-        ),
+        ("self._depth -= 1", "self._depth -= 0", left_behind, "gptj"),
     ],
     "pretrained.backends.caches": [
-        (NOW, NOW.replace("now", "torch.arange(len(now))"), joined("gpt2", 3)),
+        (NOW, NOW.replace("now", "torch.arange(len(now))"), joined, "gpt2", 3),
     ],
-    "pretrained.model": [(APART, "before = self.current_pass", cached("gpt2", 1))],
+    "pretrained.model": [(APART, "before = self.current_pass", cached, "gpt2", 1)],
     "look.recording.tokens": [
-        ("return int(self.rows[row])", "return row", joined("gpt2", 3)),
-        (FIRST, f"{FIRST} - 1", joined("mistral", 1)),
-        (FIRST, "return 0", joined("mistral", 1)),
+        ("return int(self.rows[row])", "return row", joined, "gpt2", 3),
+        (FIRST, f"{FIRST} - 1", joined, "mistral", 1),
+        (FIRST, "return 0", joined, "mistral", 1),
     ],
     "edits.edit_context": [
-        (KEY, "return 0", cached("mistral", 1)),
-        ("return not tokens.is_floating_point() and", "return False and", cached("llama", 3)),
+        (KEY, "return 0", cached, "mistral", 1),
+        ("return not tokens.is_floating_point() and", "return False and", cached, "llama", 3),
     ],
     "edits.checks": [
-        (
-            "copy.deepcopy(value) if _length(value) == 0",
-            "value if _length(value) == 0",
-            test_the_certificate_leaves_a_foreign_cache_as_the_pass_left_it,
-        ),
-        (
-            TWIN,
-            TWIN.replace("copy.deepcopy(cache)", "cache"),
-            test_the_certificate_leaves_a_foreign_cache_as_the_pass_left_it,
-        ),
-        (
-            "if self._editor.history.is_reordered:",
-            "if False:",
-            test_passes_of_a_beam_search_that_took_other_rows_are_counted_as_not_compared,
-        ),
+        (EMPTY, EMPTY.replace("copy.deepcopy(value)", "value"), foreign_cache),
+        (TWIN, TWIN.replace("copy.deepcopy(cache)", "cache"), foreign_cache),
+        ("if self._editor.history.is_reordered:", "if False:", reordered),
     ],
 }
 
 
-@pytest.mark.parametrize(
-    ("module", "old", "new", "check"),
-    first_of_each(
-        [(module, *fault) for module, faults in FAULTS.items() for fault in faults],
-        lambda fault: fault[0],
-    ),
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    faults_of(FAULTS)
 )
-def test_a_planted_fault_is_noticed(module, old, new, check):
-    with (
-        planted(f"attnlab.{module}", old, new),
-        pytest.raises((AssertionError, AttnlabError, ValueError, RuntimeError)),
-    ):
-        check()

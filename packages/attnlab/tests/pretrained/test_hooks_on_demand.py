@@ -5,10 +5,10 @@ import sys
 
 import pytest
 import torch
-from parts.planting import planted
 
 import attnlab
 from attnlab.sites import Hook, installed, site_names
+from tests.planting import noticed
 from tests.pretrained.trying import tried
 
 pytest.importorskip("transformers")
@@ -89,10 +89,7 @@ def test_a_pass_under_one_edit_makes_a_third_of_the_calls(t5):
 
 
 def test_hooks_everywhere_are_noticed(t5):
-    with (
-        planted("attnlab.pretrained.model", "if hook.sites is None:", "if True:"),
-        pytest.raises(AssertionError),
-    ):
+    with noticed("pretrained.model", "if hook.sites is None:", "if True:"):
         check_calls(t5)
 
 

@@ -5,11 +5,11 @@ import weakref
 
 import pytest
 import torch
-from parts.planting import planted
 
 from attnlab.edits.effects.baseline import run_plain
 from attnlab.look.inputs import Call
 from attnlab.sites import Hook, installed
+from tests.planting import noticed
 from tests.pretrained.trying import tried
 from tests.sampling import sampled
 
@@ -54,12 +54,8 @@ def test_queries_are_gone_when_the_next_attention_comes(name):
 
 
 def test_a_function_that_holds_what_holds_it_is_noticed():
-    closed = planted(
-        "attnlab.pretrained.backends.registry",
-        "output, weights[0] = call",
-        "output, weights[0] = attention and call",
-    )
-    with closed, pytest.raises(AssertionError):
+    line = "output, weights[0] = call"
+    with noticed("pretrained.backends.registry", line, line.replace("call", "attention and call")):
         test_queries_are_gone_when_the_next_attention_comes("gpt2")
 
 

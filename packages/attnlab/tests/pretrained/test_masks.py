@@ -126,9 +126,7 @@ LOWEST = torch.finfo(torch.float32).min
         (written(LOWEST), 1 / LENGTH, False),
     ],
 )
-def test_a_row_that_may_attend_to_nothing_is_recorded_as_the_model_computes_it(
-    attend, expected, with_padding
-):
+def test_a_row_that_sees_nothing_is_recorded_as_the_model_has_it(attend, expected, with_padding):
     foreign, x = Projected(attend).eval(), vectors()
     model = attach(foreign, example=(x, PADDING) if with_padding else (x,))
     with torch.no_grad(), attnlab.record(model, "*") as recording:

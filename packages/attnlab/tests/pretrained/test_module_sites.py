@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from parts.planting import planted
 from torch import Tensor, nn
 
 import attnlab
@@ -15,6 +14,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.probe import probe_inputs
 from attnlab.sites import site_names
+from tests.planting import noticed
 from tests.pretrained.families import FAMILIES, each_of
 
 pytest.importorskip("transformers")
@@ -225,9 +225,8 @@ MLP = ("c_fc", "c_proj", "act", "dropout")
 
 def test_a_pattern_exposes_all_modules_that_match() -> None:
     check_pattern()
-    module = "attnlab.pretrained.module_sites"
-    fault = planted(module, "places = fnmatch.filter(known, dotted)", "places = [known[-1]]")
-    with fault, pytest.raises((AssertionError, WrongUsage)):
+    module = "pretrained.module_sites"
+    with noticed(module, "places = fnmatch.filter(known, dotted)", "places = [known[-1]]"):
         check_pattern()
 
 
@@ -295,7 +294,7 @@ def test_rows_and_positions_of_other_axes_are_refused():
 def test_planted_faults_are_seen():
     """The other element of a tuple, a value that is not put back, a wrong module, another call."""
     case = test_a_site_shows_and_changes_what_a_hook_by_hand_does
-    module = "attnlab.pretrained.module_sites"
+    module = "pretrained.module_sites"
     put = 'return with_value(output, visit_stream(self, "result", value, form), value)'
     faults = [
         ("t5", "decoder.block[0]", "value = first_tensor(output)", "value = output[-1]"),
@@ -309,10 +308,10 @@ def test_planted_faults_are_seen():
         ("torch", "layers.1.linear1", "form = self.stream if", "form = 'batch first' if"),
     ]
     for kind, path, snippet, fault in faults:
-        with planted(module, snippet, fault), pytest.raises((AssertionError, RuntimeError)):
+        with noticed(module, snippet, fault):
             case(kind, path)
     snippet = "if self.is_tried and self.place in state.results.setdefault(self.stack, set()):"
-    with planted(module, snippet, "if False:"), pytest.raises(pytest.fail.Exception):
+    with noticed(module, snippet, "if False:"):
         test_a_second_call_is_refused()
 
 

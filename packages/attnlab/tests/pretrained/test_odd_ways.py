@@ -6,14 +6,14 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
-from parts.planting import planted
 from torch import Tensor, nn
 
 import attnlab
-from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.backends.registry import is_replaced
 from attnlab.pretrained.probe import probe_inputs
+from tests.planting import fault_tests, faults_of
 from tests.pretrained.families import FAMILIES, stirred
 from tests.pretrained.trying import difference, furthest, tried
 
@@ -372,17 +372,11 @@ block_alone = test_a_block_that_is_called_by_itself_as_checkpointing_calls_it_is
 orders = test_attention_whose_axes_stand_in_another_order_is_refused
 
 
-@pytest.mark.parametrize(
-    ("module", "old", "new", "check", "case"),
-    [
-        ("hooks", "self._intercept(place)", 'self._intercept("")', block_alone, ()),
-        ("backends.functions", "return dim in", "return True or dim in", orders, ("keys first", 1)),
-        ("verify", "not _begins_with(twice, heads)", "0", orders, ("heads folded outside", 1)),
-    ],
+FAULTS = {
+    "hooks": [("self._intercept(place)", 'self._intercept("")', block_alone)],
+    "backends.functions": [("return dim in", "return True or dim in", orders, "keys first", 1)],
+    "verify": [("not _begins_with(twice, heads)", "0", orders, "heads folded outside", 1)],
+}
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    faults_of(FAULTS, "pretrained.")
 )
-def test_a_planted_fault_is_noticed(module, old, new, check, case):
-    with (
-        planted(f"attnlab.pretrained.{module}", old, new),
-        pytest.raises((AssertionError, AttnlabError, pytest.fail.Exception)),
-    ):
-        check(*case)

@@ -187,9 +187,7 @@ def test_a_model_with_code_of_its_own_is_opened_by_transformers_and_given(tmp_pa
         "class OwnConfig(LlamaConfig): pass\n"
         "class OwnModel(LlamaForCausalLM): config_class = OwnConfig\n"
     )
-    with pytest.raises(
-        CouldNotRun, match="open the model by transformers with trust_remote_code=True"
-    ):
+    with pytest.raises(CouldNotRun, match="by transformers with trust_remote_code=True"):
         open_pretrained(model)
     found = transformers.AutoModelForCausalLM.from_pretrained(model, trust_remote_code=True)
     assert type(attach(found).foreign).__name__ == "OwnModel"
@@ -354,9 +352,7 @@ def with_hub(monkeypatch, folder, files):
     return found
 
 
-def test_of_a_repository_only_what_is_needed_is_fetched_the_description_first(
-    tmp_path, monkeypatch
-):
+def test_only_what_is_needed_is_fetched_the_description_first(tmp_path, monkeypatch):
     files = ["config.json", "pytorch_model.bin", "own.py"]
     files += ["model.safetensors", "model.fp16.safetensors"]
     found = with_hub(monkeypatch, llama(tmp_path / "model"), files)

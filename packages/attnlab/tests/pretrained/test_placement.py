@@ -69,9 +69,7 @@ def test_a_place_and_a_map_are_one_too_many(folder):
         attnlab.load(folder, device="cpu", device_map="auto")
 
 
-def test_a_config_of_quantization_is_passed_on_and_a_library_that_is_missing_is_named(
-    folder, monkeypatch
-):
+def test_a_quantization_is_passed_on_and_a_missing_library_named(folder, monkeypatch):
     given = []
     plain = transformers.LlamaForCausalLM.from_pretrained.__func__
 

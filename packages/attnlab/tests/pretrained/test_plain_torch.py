@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from parts.planting import planted
 from torch import Tensor, nn
 
 import attnlab
 import attnlab.edits as op
-from attnlab.errors import AttnlabError, WrongUsage
+from attnlab.errors import WrongUsage
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.backends.multi_head import SlowPath
 from attnlab.pretrained.model import Pretrained
-from tests.sampling import first_of_each
+from tests.planting import fault_tests, faults_of
 
 # torch warns of its own fast path, once a process.
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -86,10 +85,8 @@ CALLS: dict[str, dict[str, Any]] = {
 def multi_head(named):
     options = MODULES[named]
     module = stirred(nn.MultiheadAttention(WIDTH, HEADS, **options))
-    query, key = (
-        drawn(QUERIES, BATCH, WIDTH),
-        drawn(KEYS, BATCH, options.get("kdim", WIDTH), seed=1),
-    )
+    query = drawn(QUERIES, BATCH, WIDTH)
+    key = drawn(KEYS, BATCH, options.get("kdim", WIDTH), seed=1)
     if options.get("batch_first"):
         query, key = query.transpose(0, 1), key.transpose(0, 1)
     value = drawn(KEYS, BATCH, options["vdim"], seed=2) if "vdim" in options else key
@@ -666,9 +663,7 @@ def padded(nested, norm_first, norm):
         (False, True, True, "gradients"),
     ],
 )
-def test_looking_at_a_padded_encoder_gives_what_the_own_call_gives_at_every_position(
-    nested, norm_first, norm, gradients
-):
+def test_a_padded_encoder_gives_the_same_while_looked_at(nested, norm_first, norm, gradients):
     module, x = padded(nested, norm_first, norm), drawn(BATCH, KEYS, WIDTH)
     model = attach(module, example=(x,))
     for padding in (PADDING, RIGHT_PADDED, as_added(RIGHT_PADDED)):
@@ -841,16 +836,6 @@ FAULTS: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("module", "old", "new", "check", "case"),
-    first_of_each(
-        [(module, *fault[:3], fault[3:]) for module, faults in FAULTS.items() for fault in faults],
-        lambda fault: fault[0],
-    ),
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    faults_of(FAULTS, "pretrained.")
 )
-def test_a_planted_fault_is_noticed(module, old, new, check, case):
-    with (
-        planted(f"attnlab.pretrained.{module}", old, new),
-        pytest.raises((AssertionError, AttnlabError, RuntimeError)),
-    ):
-        check(*case)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from parts.planting import planted
 
 import attnlab
 from attnlab import Summarize, record
@@ -13,6 +12,7 @@ from attnlab.parts.linear import matrix_path_probe
 from attnlab.pretrained.attach import attach
 from attnlab.pretrained.backends import registry
 from attnlab.pretrained.backends.registry import faster_products
+from tests.planting import noticed
 from tests.pretrained.families import FAMILIES
 
 pytest.importorskip("transformers")
@@ -122,10 +122,7 @@ def test_two_of_them_end_in_any_order(models):
 )
 def test_a_planted_fault_is_seen(monkeypatch, old, new, padded):
     model = attach(FAMILIES["gpt2"].build())
-    with (
-        planted("attnlab.pretrained.backends.registry", old, new),
-        pytest.raises((AssertionError, RuntimeError)),
-    ):
+    with noticed("pretrained.backends.registry", old, new):
         check(model, monkeypatch, padded=padded, quick=len(list(model.attention_points())))
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from parts.planting import planted
 from torch import Tensor, nn
 
 import attnlab
 from attnlab.errors import CouldNotRun
+from tests.planting import noticed
 from tests.pretrained.families import FAMILIES
 
 pytest.importorskip("transformers")
@@ -151,9 +151,7 @@ def test_what_a_registered_function_computes_is_shown_and_goes_on(function, way)
 
 
 @pytest.mark.parametrize(("function", "words"), REFUSED)
-def test_a_registered_function_whose_weights_are_not_what_mixes_the_tokens_is_refused(
-    function, words
-):
+def test_a_registered_function_whose_weights_mix_no_tokens_is_refused(function, words):
     with pytest.raises(CouldNotRun, match=words):
         attnlab.load(_llama(function))
 
@@ -174,14 +172,8 @@ def test_a_registered_function_has_no_mask_to_edit():
 
 
 def test_a_registered_function_taken_for_eager_is_seen():
-    with (
-        planted(
-            "attnlab.pretrained.backends.registry",
-            "if self.registered is not None:\n            return self",
-            "",
-        ),
-        pytest.raises(CouldNotRun, match=r"explicit attention .* differs"),
-    ):
+    line = "if self.registered is not None:\n            return self"
+    with noticed("pretrained.backends.registry", line, ""):
         test_what_a_registered_function_computes_is_shown_and_goes_on(
             larger_scores, "under a new name"
         )

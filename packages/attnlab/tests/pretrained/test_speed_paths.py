@@ -5,7 +5,8 @@ import importlib
 from contextlib import contextmanager
 
 import pytest
-from parts.planting import planted
+
+from tests.planting import noticed
 
 pytest.importorskip("transformers")
 
@@ -105,7 +106,7 @@ def test_a_sweep_over_layers_that_are_one_module_equals_edits_one_by_one(models)
 
 def test_the_check_sees_calls_of_a_shared_module_left_out(models):
     shared = "{path for path, calls in self._calls.items() if calls > 1}"
-    with planted("attnlab.pretrained.hooks", shared, "set()"), pytest.raises(AssertionError):
+    with noticed("pretrained.hooks", shared, "set()"):
         check_knock_outs(models["albert"], "albert", zeroed)
 
 
@@ -271,17 +272,14 @@ def in_float32():
 
 @pytest.mark.usefixtures("small_ones_too")
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_faster_products_are_the_same_products_for_as_long_as_they_are_asked_for(
-    in_float32, monkeypatch, name
-):
+def test_faster_products_are_the_same_for_as_long_as_asked_for(in_float32, monkeypatch, name):
     check_faster(in_float32[name], monkeypatch)
 
 
 @pytest.mark.usefixtures("small_ones_too")
 def test_a_product_that_forgets_its_bias_is_seen(in_float32, monkeypatch):
     turned = "linear(x, layer.weight.t(), layer.bias)"
-    forgetful = planted(products.__name__, turned, turned.replace(", layer.bias", ""))
-    with forgetful, pytest.raises(AssertionError, match="not close"):
+    with noticed("pretrained.backends.registry", turned, turned.replace(", layer.bias", "")):
         check_faster(in_float32["gpt2"], monkeypatch)
 
 

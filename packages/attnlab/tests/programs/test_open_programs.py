@@ -113,10 +113,8 @@ def test_a_free_head_that_writes_into_the_block_is_noticed():
 def test_the_free_entries_are_those_of_the_model_that_is_drawn_alone():
     part = part_of("mirrored")
     config = config_around([part], "abc")
-    opened, drawn = (
-        model_around(part, config, seed=3),
-        dict(drawn_model(config, 3).named_parameters()),
-    )
+    opened = model_around(part, config, seed=3)
+    drawn = dict(drawn_model(config, 3).named_parameters())
     for name, parameter in opened.model.named_parameters():
         free = ~opened.held[name]
         assert torch.equal(parameter[free], drawn[name][free])

@@ -97,9 +97,7 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_whatever_is_not_of_the_language_is_refused_in_a_sentence_and_not_run(
-    attack, tmp_path, monkeypatch
-):
+def test_what_is_not_of_the_language_is_refused_and_not_run(attack, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     called: list[str] = []
     for name in ("eval", "exec", "open", "__import__"):
@@ -130,9 +128,7 @@ def test_a_wider_list_of_functions_would_be_seen(tmp_path, monkeypatch):
     monkeypatch.setitem(program_text._FUNCTIONS, "open", spill)
     attack = next(each for each in ATTACKS if each == "x = open('canary', 'w')")
     with pytest.raises((AssertionError, pytest.fail.Exception)):
-        test_whatever_is_not_of_the_language_is_refused_in_a_sentence_and_not_run(
-            attack, tmp_path, monkeypatch
-        )
+        test_what_is_not_of_the_language_is_refused_and_not_run(attack, tmp_path, monkeypatch)
     assert (tmp_path / "canary").is_file()
 
 

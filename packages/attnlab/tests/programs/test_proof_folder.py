@@ -177,9 +177,7 @@ CHANGES = {
 @pytest.mark.parametrize(
     ("change", "more"), [*((change, []) for change in CHANGES), ("a global", ["--resume"])]
 )
-def test_a_proof_is_not_gone_on_with_after_the_program_has_changed(
-    change, more, tmp_path, capsys, monkeypatch
-):
+def test_a_proof_ends_where_the_program_has_changed(change, more, tmp_path, capsys, monkeypatch):
     command, out = compiling(tmp_path, LABELS, 7)
     interrupt(command, monkeypatch, after=60)
     assert "proof.json" in content_of(out)

@@ -92,9 +92,7 @@ def test_every_kind_of_file_gives_the_same_rows(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_a_column_that_is_not_there_is_answered_with_a_suggestion(kind, tmp_path):
     file, _ = write(tmp_path, kind)
-    with pytest.raises(
-        WrongUsage, match=r"no column 'txt' .set with text=COLUMN.; did you mean 'text'"
-    ):
+    with pytest.raises(WrongUsage, match=r"no column 'txt' .*; did you mean 'text'"):
         read_texts(file, Columns(text="txt"))
 
 
@@ -134,9 +132,7 @@ def test_a_row_without_a_split_is_left_out_where_others_have_one():
         *(("straße", "STRASSE"), (" :)", ":)")),
     ],
 )
-def test_texts_alike_but_for_punctuation_case_or_unicode_form_are_one_text_across_a_split(
-    one, other
-):
+def test_texts_alike_but_for_punctuation_case_or_unicode_form_are_one_text(one, other):
     assert shared_texts([LabelledText(one, "x")], [LabelledText(other, "x")]) == 1
 
 
@@ -460,9 +456,7 @@ def test_a_hub_out_of_reach_is_said_in_one_sentence(monkeypatch):
         raise ConnectionError("no route to host\nand more")
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
-    with pytest.raises(
-        CouldNotRun, match=r"could not load owner/name from the hub: no route to host$"
-    ):
+    with pytest.raises(CouldNotRun, match=r"owner/name from the hub: no route to host$"):
         read_texts("owner/name")
 
 
@@ -530,9 +524,7 @@ def test_too_few_texts_to_split_are_refused():
 
 
 @pytest.mark.parametrize(("mark", "spelling"), [(";", "';'"), ("|", "'|'"), ("\t", "tab")])
-def test_columns_with_another_delimiter_are_refused_with_the_setting_that_reads_them(
-    mark, spelling, tmp_path
-):
+def test_another_delimiter_is_refused_with_the_setting_that_reads_it(mark, spelling, tmp_path):
     file = tmp_path / "t.csv"
     file.write_text(f"text{mark}label\nfine{mark}good\n")
     with pytest.raises(WrongUsage, match=f"say delimiter={re.escape(spelling)}"):

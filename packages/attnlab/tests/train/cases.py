@@ -7,18 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from attnlab import seeds
-from attnlab.models.decoder import Decoder, DecoderConfig
-from attnlab.models.encoder import Encoder, EncoderConfig
-from attnlab.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from attnlab.models.single_head import SingleHead, SingleHeadConfig
+from attnlab import models, seeds
 from attnlab.tasks.sequences import SequenceTask
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.sequential import Sequential
 from attnlab.train.layouts.simd import Simd
+from tests.random_models import CLASSES
 
 MEMBERS, BATCH, LENGTH, WORDS = 3, 4, 5, 5
 NEVER = bool  # bool() is False
+SMALL = {"vocab_size": WORDS, "max_length": 6, "d_model": 8, "num_heads": 2, "d_ff": 6}
 
 
 class Case(NamedTuple):
@@ -95,13 +93,14 @@ def counts(source):
     return (torch.bincount(torch.randint(len(ROWS), (64,), generator=source), minlength=len(ROWS)),)
 
 
-def tiny(model_class, config_class, **settings):
-    small = {"vocab_size": WORDS, "max_length": 6, "d_model": 8, "num_heads": 2, "d_ff": 6}
-    return lambda: model_class(config_class(**{**small, **settings}))
+def tiny(kind, **settings):
+    """What makes a model of a kind from the state of the global generator."""
+    model_class, config_class = CLASSES[kind]
+    return lambda: model_class(config_class(**{**SMALL, **settings}))
 
 
 def decoder(**settings):
-    return tiny(Decoder, DecoderConfig, **settings)
+    return tiny("decoder", **settings)
 
 
 def sorter():
@@ -120,15 +119,14 @@ CASES = {
         lambda g: (tokens(g),),
     ),
     "single head": Case(
-        lambda: SingleHead(SingleHeadConfig(pos_dim=4, learned_positions=True)), closeness, vectors
+        lambda: models.SingleHead(models.SingleHeadConfig(pos_dim=4, learned_positions=True)),
+        closeness,
+        vectors,
     ),
-    "encoder-decoder": Case(
-        tiny(EncoderDecoder, EncoderDecoderConfig), translation, translation_batch
-    ),
+    "encoder-decoder": Case(tiny("encoder-decoder"), translation, translation_batch),
     "encoder with padding, concatenated": Case(
         tiny(
-            Encoder,
-            EncoderConfig,
+            "encoder",
             num_classes=3,
             positions="concatenated",
             final_norm=False,
@@ -157,11 +155,9 @@ class Tables(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first, self.second, self.layer = (
-            nn.Embedding(WORDS, 4),
-            nn.Embedding(WORDS, 4),
-            nn.Linear(4, 3),
-        )
+        self.first = nn.Embedding(WORDS, 4)
+        self.second = nn.Embedding(WORDS, 4)
+        self.layer = nn.Linear(4, 3)
 
     def forward(self, row):
         return self.first.weight, self.layer(self.first(row).tanh() * self.second(row).sigmoid())
@@ -244,10 +240,8 @@ def make_sequential(models, configs, loss, example):
 
 def compared(make, case, steps, *, dtype=torch.float64, num=MEMBERS, data=None, **fields):
     """Train in a layout and alone; return both, and their relative distances."""
-    data, configs = (
-        drawn(case.batch, steps, num) if data is None else data,
-        configs_of(num, **fields),
-    )
+    data = drawn(case.batch, steps, num) if data is None else data
+    configs = configs_of(num, **fields)
     layout, alone = (
         each(models_of(case, num, dtype), configs, case.loss, first_batch(data))
         for each in (make, make_sequential)

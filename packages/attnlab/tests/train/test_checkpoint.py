@@ -159,10 +159,7 @@ class TestDamage:
     def test_none_whole_is_one_sentence(self, trained):
         for path in files(trained):
             path.write_bytes(b"")
-        with pytest.raises(
-            CouldNotRun,
-            match=r"^the checkpoint .*000000150.* is damaged: .* There is no other to go on",
-        ):
+        with pytest.raises(CouldNotRun, match=r"000000150.* is damaged: .* There is no other"):
             fit(trained, num=2)
 
     @pytest.mark.parametrize("times", sampled([1, 10], 1))
@@ -380,7 +377,5 @@ def test_checkpoints_are_seldom_enough_to_cost_little(monkeypatch):
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf", ""])
 def test_a_wrong_time_between_checkpoints_is_said(monkeypatch, text):
     monkeypatch.setenv("ATTNLAB_CHECKPOINT_SECONDS", text)
-    with pytest.raises(
-        WrongUsage, match="ATTNLAB_CHECKPOINT_SECONDS must be a number of at least 0; got"
-    ):
+    with pytest.raises(WrongUsage, match="ATTNLAB_CHECKPOINT_SECONDS must be a number of at least"):
         Pace()

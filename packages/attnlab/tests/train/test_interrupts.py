@@ -155,9 +155,7 @@ def test_one_that_comes_with_the_last_step_is_not_lost(tmp_path):
     assert latest_checkpoint(tmp_path).facts["step"] == 150
 
 
-def test_a_second_one_ends_a_judge_at_once_and_the_checkpoint_before_is_whole(
-    tmp_path, monkeypatch
-):
+def test_a_second_one_ends_a_judge_at_once_and_leaves_a_whole_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTNLAB_CHECKPOINT_SECONDS", "0")
 
     def slow(model):

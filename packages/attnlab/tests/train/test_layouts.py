@@ -283,9 +283,7 @@ def test_batches_of_many_shapes_are_for_solo():
     config = TrainConfig(steps=160)
     members = [Member(nn.Linear(2, 2), config, ragged, judge) for _ in range(2)]
     assert train_together(members, square).layout == "sequential"
-    with pytest.raises(
-        WrongUsage, match=r"the layout vmap cannot hold these models: the batches differ in shape"
-    ):
+    with pytest.raises(WrongUsage, match=r"cannot hold .*: the batches differ in shape"):
         train_together(members, square, layout="vmap")
 
 
@@ -329,9 +327,7 @@ SORTING, SMALL, MIDDLE = Effort(46.2, 0.235), Effort(220, 5.11), Effort(6_165, 6
         (MIDDLE, 32, 10_000, 2, False, ("sequential", False)),
     ],
 )
-def test_the_rule_chooses_what_was_measured_to_be_quickest(
-    effort, members, steps, threads, has_compiler, expected
-):
+def test_the_rule_chooses_what_is_quickest(effort, members, steps, threads, has_compiler, expected):
     possible = [way for way in ways(effort, members) if has_compiler or not way.is_compiled]
     best = min(possible, key=lambda way: way.seconds(effort, members, steps, threads))
     assert (best.layout, best.is_compiled) == expected

@@ -36,9 +36,7 @@ def _needs_a_compiler():
 
 
 @pytest.mark.parametrize("name", sampled(CASES, 1))
-def test_lanes_take_the_steps_that_pytorch_takes_with_all_work_on_rows_in_one_loop(
-    name, monkeypatch
-):
+def test_lanes_take_pytorch_s_steps_with_all_work_on_rows_in_one_loop(name, monkeypatch):
     seen = []
     monkeypatch.setattr(
         simd, "by_rows", lambda stages: seen.append(rows.by_rows(stages)) or seen[0]

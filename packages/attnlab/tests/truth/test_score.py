@@ -152,9 +152,7 @@ def test_an_interval_holds_the_mean_and_is_the_same_each_time():
 
 
 @pytest.mark.parametrize(("sign", "expected"), [(1, 1.0), (-1, 0.0), (0, 0.5)])
-def test_the_truth_scores_one_the_contrary_nothing_and_the_same_for_all_a_half(
-    proved, sign, expected
-):
+def test_truth_scores_one_its_contrary_nothing_and_ties_a_half(proved, sign, expected):
     truth = {id(circuit.model): labels.used_heads(circuit) for circuit, labels in proved.values()}
 
     def method(model, inputs, answers):

@@ -60,9 +60,7 @@ def test_a_row_of_the_batch_is_that_row():
 
 
 def test_four_axes_may_be_inputs_or_layers_and_are_refused():
-    with pytest.raises(
-        WrongUsage, match=r"may be 2 inputs or as many layers: give list\(weights\) .* weights\[i\]"
-    ):
+    with pytest.raises(WrongUsage, match=r"may be 2 inputs or as many layers: give"):
         to_drawable(weights(2, 4, 3, 3))
 
 
@@ -124,10 +122,7 @@ def test_a_weight_that_is_no_number_is_refused():
     broken = weights(2, 3, 3)
     broken[1, 2, 0] = float("nan")
     for draw in (view_page, lambda found: attnlab.plot.head(found, 1), attnlab.plot.heads):
-        with pytest.raises(
-            WrongUsage,
-            match=r"head attention\.1: the weight of query 2 on key 0 is nan, which cannot be",
-        ):
+        with pytest.raises(WrongUsage, match=r"the weight of query 2 on key 0 is nan"):
             draw(broken)
 
 

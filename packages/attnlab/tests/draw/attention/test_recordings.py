@@ -11,8 +11,8 @@ from attnlab.draw.view.maps import fit_maps
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.look.summaries import Summarize
-from attnlab.models import Decoder, DecoderConfig
 from attnlab.models.generation import generate
+from tests.random_models import new_model
 
 from ..view.reading import check_maps, read_head
 
@@ -21,10 +21,7 @@ SITES = "layers.*.attention.weights"
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    return Decoder(
-        DecoderConfig(vocab_size=5, max_length=64, d_model=8, num_heads=2, num_layers=2)
-    ).eval()
+    return new_model("decoder", vocab_size=5, max_length=64, d_model=8, num_heads=2)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +35,7 @@ def recorded(model, tokens, **options):
     return recording
 
 
-def test_weights_are_read_when_they_are_needed_and_are_those_of_the_recording(
-    model, tokens, monkeypatch
-):
+def test_weights_are_those_of_the_recording_read_on_demand(model, tokens, monkeypatch):
     recording = recorded(model, tokens)
     with monkeypatch.context() as patch:
         made = lambda self, site: pytest.fail("made a whole map")  # noqa: E731
@@ -124,9 +119,7 @@ def test_summaries_are_pooled_further_where_they_do_not_fit(model, tokens):
 
 def test_summaries_have_no_weights_to_draw(model, tokens):
     recording = recorded(model, tokens, reduce=Summarize(tiles=8))
-    with pytest.raises(
-        WrongUsage, match=r"the recording holds summaries, not weights; .* draw_long_map"
-    ):
+    with pytest.raises(WrongUsage, match=r"holds summaries, not weights; .* draw_long_map"):
         draw_head(recording)
     with pytest.raises(WrongUsage, match="weights and summaries cannot be shown on one page"):
         fit_maps([*to_drawable(recording), *to_patterns(recorded(model, tokens))], max_bytes=10**7)

@@ -21,8 +21,8 @@ from attnlab.draw.view import view_page, write_view
 from attnlab.draw.view.maps import fit_maps
 from attnlab.errors import WrongUsage
 from attnlab.look import record
-from attnlab.models import Decoder, DecoderConfig, EncoderDecoder, EncoderDecoderConfig
 from attnlab.progress import is_notebook
+from tests.random_models import new_model
 
 from ..attention.patterns import ODD, make_layers, make_pattern
 from .reading import read_back
@@ -102,9 +102,7 @@ def test_rows_of_a_table_stand_below_the_facts():
 
 
 def test_a_recording_of_a_decoder_is_shown_with_its_tokens():
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 5, "max_length": 8, "d_model": 8, "d_ff": 16}
-    decoder = Decoder(DecoderConfig(**sizes, num_heads=2, num_layers=2)).eval()
+    decoder = new_model("decoder", vocab_size=5, num_heads=2)
     sites = "layers.*.attention.weights"
     with record(decoder, sites, vocabulary="abcde") as recording, torch.no_grad():
         decoder(torch.tensor([[0, 1, 2, 3], [4, 3, 2, 1]]))
@@ -119,9 +117,7 @@ def test_a_recording_of_a_decoder_is_shown_with_its_tokens():
 
 
 def test_a_recording_of_an_encoder_decoder_has_three_kinds_of_attention():
-    torch.manual_seed(0)
-    config = EncoderDecoderConfig(vocab_size=7, max_length=6, d_model=8, num_heads=2, num_layers=1)
-    model = EncoderDecoder(config).eval()
+    model = new_model("encoder-decoder", vocab_size=7, d_model=8, num_heads=2, num_layers=1)
     with record(model, "*.weights") as recording, torch.no_grad():
         model(torch.tensor([[6, 5, 4, 3, 2]]), torch.tensor([[0, 1, 2]]))
     page = view_page(recording)

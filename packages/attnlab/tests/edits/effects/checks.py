@@ -11,7 +11,7 @@ from attnlab.look.lens import direct_logits
 from attnlab.look.recording import record
 from attnlab.seeds import generator
 from attnlab.sites import Hook, installed, opened
-from tests.edits.effects.models import given, run
+from tests.random_models import given, run
 
 EXACT = {torch.float64: 1e-12, torch.float32: 1e-5}
 

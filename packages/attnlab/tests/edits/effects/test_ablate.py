@@ -29,7 +29,7 @@ from attnlab.parts.masks import causal_mask, padding_mask
 from attnlab.seeds import generator, isolated
 from attnlab.sites import AttentionCall, hooks_of
 from tests.edits.effects.checks import check_layers, check_sweep, close
-from tests.edits.effects.models import given, run
+from tests.random_models import given, run
 from tests.sampling import sampled
 
 ablations = importlib.import_module("attnlab.edits.effects.ablate")

@@ -22,7 +22,7 @@ from attnlab.parts.masks import padding_mask
 from attnlab.seeds import generator, isolated
 from attnlab.sites import opened
 from tests.edits.effects.checks import check_controls, close
-from tests.edits.effects.models import given, run
+from tests.random_models import given, run
 from tests.sampling import sampled
 
 FEW = Rule(draws=50)

@@ -9,7 +9,7 @@ from attnlab.edits.effects import effect
 from attnlab.errors import WrongUsage
 from attnlab.models import generate
 from attnlab.sites import hooks_of
-from tests.edits.effects.models import given, run
+from tests.random_models import given, run
 
 
 def test_no_effect_is_exactly_nothing_and_the_baseline_is_not_edited():

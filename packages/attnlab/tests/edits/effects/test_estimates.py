@@ -14,8 +14,8 @@ from attnlab.errors import WrongUsage
 from attnlab.look.recording import record
 from attnlab.sites import Hook, installed
 from tests.edits.effects.checks import close
-from tests.edits.effects.models import given, run
-from tests.parts.planting import faults_in, planted
+from tests.planting import fault_tests, faults_in
+from tests.random_models import given, run
 
 SMOOTH = {"activation": "gelu", "num_layers": 2, "positions": "learned"}
 
@@ -190,7 +190,6 @@ the least effect comes first | curves | curves
 """
 
 
-@pytest.mark.parametrize("fault", faults_in(FAULTS, "attnlab.edits.effects"), ids=str)
-def test_a_planted_fault_is_caught(fault):
-    with planted(fault.module, fault.old, fault.new), pytest.raises(AssertionError):
-        list(map(CHECKS[fault.check], range(3)))
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    faults_in(FAULTS, "edits.effects."), lambda name: list(map(CHECKS[name], range(3)))
+)

@@ -16,7 +16,7 @@ from attnlab.edits.effects.patched import Recovery
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
 from attnlab.seeds import generator
-from tests.parts.planting import assert_all_stand_in_the_code, each_fault, faults_in, planted
+from tests.planting import fault_tests, faults_in
 from tests.pretrained.speaking import made
 
 CLEAN = [
@@ -348,14 +348,6 @@ the interval is that of the changes of the other direction | edits.effects.patch
 """
 
 
-def test_every_fault_has_its_place_in_the_code():
-    assert_all_stand_in_the_code(faults_in(FAULTS))
-
-
-@each_fault(FAULTS)
-def test_the_check_sees_the_fault(fault):
-    with (
-        planted(fault.module, fault.old, fault.new),
-        pytest.raises((AssertionError, RuntimeError, WrongUsage)),
-    ):
-        CHECKS[fault.check]()
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    faults_in(FAULTS), lambda name: CHECKS[name]()
+)

@@ -18,8 +18,8 @@ from attnlab.parts.masks import padding_mask
 from attnlab.seeds import generator
 from attnlab.sites import installed, site_names
 from tests.edits.effects.checks import check_ends, check_patches, close
-from tests.edits.effects.models import given, run
-from tests.look.recording.zoo import Change
+from tests.hooks import Change
+from tests.random_models import given, run
 from tests.sampling import sampled
 
 LOGITS = PatchTarget("logits")

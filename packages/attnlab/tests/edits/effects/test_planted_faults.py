@@ -1,9 +1,7 @@
 """Planted faults: real mistakes in the machinery, each of which a check must see."""
 
-import pytest
 import torch
 
-from attnlab.errors import WrongUsage
 from tests.edits.effects import (
     checks,
     test_ablate,
@@ -13,7 +11,7 @@ from tests.edits.effects import (
     test_patching,
     test_significance,
 )
-from tests.parts.planting import assert_all_stand_in_the_code, each_fault, faults_in, planted
+from tests.planting import fault_tests, faults_in
 
 P = torch.tensor([0.01, 0.04, 0.03, 0.2], dtype=torch.float64)
 
@@ -178,14 +176,6 @@ shuffled weights fall on blocked keys | edits.effects.controls | shuffles
 """
 
 
-def test_every_fault_has_its_place_in_the_code():
-    assert_all_stand_in_the_code(faults_in(FAULTS))
-
-
-@each_fault(FAULTS)
-def test_the_check_sees_the_fault(fault):
-    with (
-        planted(fault.module, fault.old, fault.new),
-        pytest.raises((AssertionError, RuntimeError, WrongUsage)),
-    ):
-        CHECKS[fault.check]()
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    faults_in(FAULTS), lambda name: CHECKS[name]()
+)

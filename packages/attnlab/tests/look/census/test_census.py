@@ -13,39 +13,26 @@ from attnlab.look.census.bins import SHARE, Bins, bins_of, distance_bins, distan
 from attnlab.look.census.meter import COUNTED
 from attnlab.look.census.result import NO_KIND
 from attnlab.look.corpus import Corpus
-from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
-from attnlab.seeds import isolated
-from tests.parts.planting import faults_in, planted
+from tests.look.short_texts import TEXTS as SHORT_TEXTS
+from tests.look.short_texts import WORDS, encode, measures_of
+from tests.planting import fault_tests, faults_in
+from tests.random_models import new_model
 
-WORDS = ["the", "cat", "sat", "on", "Mat", "and", "42", ",", "a", "dog"]
-TEXTS = [
-    "the cat sat on the Mat",
-    "a dog , a cat , a Mat and 42",
-    "and and and",
-    "",
-    "sat",
-    "the dog sat on the dog and the dog sat on the cat and the cat sat on 42",
-    "on the Mat , on the Mat",
-    "cat dog",
-]
-SIZES = {"vocab_size": 10, "d_model": 12, "num_heads": 3, "num_layers": 2}
+TEXTS = [*SHORT_TEXTS[:3], "", *SHORT_TEXTS[3:]]
 
 
 @pytest.fixture(params=["encoder", "decoder"])
 def model(request):
-    with isolated(0):
-        if request.param == "encoder":
-            return Encoder(EncoderConfig(max_length=32, **SIZES)).eval()
-        return Decoder(DecoderConfig(max_length=32, **SIZES)).eval()
+    return make_model(request.param)
+
+
+def make_model(kind):
+    return new_model(kind, vocab_size=10, max_length=32, d_model=12, num_heads=3)
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(count, "BLOCK", 3)
-
-
-def encode(text):
-    return [WORDS.index(word) for word in text.split()]
 
 
 def corpus(texts=TEXTS, **options):
@@ -59,23 +46,9 @@ def by_hand(weights, ids):
     values = {name: [] for name in COUNTED}
     strongest, by_distance = [], {}
     for query, row in enumerate(weights.tolist()):
-        keys = range(len(ids))
-        chosen = {
-            "previous": [key for key in keys if key == query - 1],
-            "first": [0] if query else [],
-            "own": [query],
-            "duplicate": [key for key in range(query) if ids[key] == ids[query]],
-            "induction": [key for key in range(1, query + 1) if ids[key - 1] == ids[query]],
-        }
-        for name, places in chosen.items():
-            if places:
-                values[name].append(sum(row[key] for key in places))
-        values["largest"].append(max(row))
-        values["entropy"].append(-sum(w * math.log(w) for w in row if w > 0))
-        mean = sum(row[key] * (query - key) for key in keys)
-        values["distance"].append(mean)
-        spread = sum(row[key] * (query - key - mean) ** 2 for key in keys)
-        values["spread"].append(math.sqrt(spread))
+        keys, found = range(len(ids)), measures_of(row, ids, query)
+        for name in COUNTED:
+            values[name] += [] if found[name] is None else [found[name]]
         others = [(row[key], query, key) for key in keys if key and row[key] > 0]
         strongest.append(max(others, default=None))
         for key in keys:
@@ -196,16 +169,14 @@ texts of another batch | census.sketch | decoder
 """
 
 
-@pytest.mark.parametrize("fault", faults_in(FAULTS, "attnlab.look"), ids=str)
-def test_a_planted_fault_is_caught(fault):
-    with isolated(0):
-        kind, config = {
-            "encoder": (Encoder, EncoderConfig),
-            "decoder": (Decoder, DecoderConfig),
-        }[fault.check]
-        model = kind(config(max_length=32, **SIZES)).eval()
-    with planted(fault.module, fault.old, fault.new), pytest.raises((AssertionError, KeyError)):
-        check(count_heads(model, corpus()), model)
+def check_kind(kind):
+    model = make_model(kind)
+    check(count_heads(model, corpus()), model)
+
+
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    faults_in(FAULTS, "look."), check_kind
+)
 
 
 def numbers_of(census):

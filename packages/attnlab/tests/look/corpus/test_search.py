@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 
 import pytest
 import torch
@@ -11,33 +10,20 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.corpus import MEASURES, Corpus, measures, open_search, search_corpus, tally
 from attnlab.look.corpus import search as searching
 from attnlab.look.corpus.text_files import rows_of
-from attnlab.models import Encoder, EncoderConfig
-from attnlab.seeds import isolated
-from tests.parts.planting import assert_all_stand_in_the_code, each_fault, faults_in, planted
+from tests.look.short_texts import TEXTS, WORDS, encode, measures_of
+from tests.planting import fault_tests, faults_in
+from tests.random_models import new_model
 
-WORDS = ["the", "cat", "sat", "on", "Mat", "and", "42", ",", "a", "dog"]
-TEXTS = [
-    "the cat sat on the Mat",
-    "a dog , a cat , a Mat and 42",
-    "and and and",
-    "sat",
-    "the dog sat on the dog and the dog sat on the cat and the cat sat on 42",
-    "on the Mat , on the Mat",
-    "cat dog",
-]
 LONGEST = 32
-
-
-def encode(text):
-    return [WORDS.index(word) for word in text.split()]
 
 
 @pytest.fixture
 def encoder():
-    with isolated(0):
-        return Encoder(
-            EncoderConfig(vocab_size=10, max_length=LONGEST, d_model=12, num_heads=3, num_layers=2)
-        )
+    return make_encoder()
+
+
+def make_encoder():
+    return new_model("encoder", vocab_size=10, max_length=LONGEST, d_model=12, num_heads=3)
 
 
 def search(model, measure, texts=TEXTS, **options):
@@ -49,33 +35,6 @@ def search(model, measure, texts=TEXTS, **options):
 
 def by_head(found):
     return {row["head"]: row for row in found.table()}
-
-
-def value_of(weights, ids, query, measure):
-    """Measure one row of weights, (key,); None where there is nothing to measure."""
-    keys = range(len(ids))
-    seen = [key for key in keys if weights[key] > 0]
-    chosen = {
-        "previous": [key for key in keys if key == query - 1],
-        "first": [0] if query else [],
-        "own": [query],
-        "duplicate": [key for key in range(query) if ids[key] == ids[query]],
-        "induction": [key for key in range(1, query + 1) if ids[key - 1] == ids[query]],
-        "number": [key for key in keys if WORDS[ids[key]] == "42"],
-        "name": [key for key in keys if WORDS[ids[key]] == "Mat"],
-        "punctuation": [key for key in keys if WORDS[ids[key]] == ","],
-        "special": [],
-    }
-    if measure in chosen:
-        return sum(float(weights[key]) for key in chosen[measure]) if chosen[measure] else None
-    mean = sum(float(weights[key]) * (query - key) for key in seen)
-    spread = sum(float(weights[key]) * (query - key - mean) ** 2 for key in seen)
-    return {
-        "largest": float(weights.max()),
-        "entropy": -sum(float(weights[key]) * math.log(float(weights[key])) for key in seen),
-        "distance": mean,
-        "spread": math.sqrt(spread),
-    }[measure]
 
 
 def check_encoder(found, encoder, measure):
@@ -91,8 +50,8 @@ def check_encoder(found, encoder, measure):
         for layer in range(2):
             weights = recording[f"layers.{layer}.attention.weights"][0]
             for head in range(3):
-                rows = enumerate(weights[head])
-                own = [value_of(row, ids, query, measure) for query, row in rows]
+                rows = enumerate(weights[head].tolist())
+                own = [measures_of(row, ids, query)[measure] for query, row in rows]
                 own = [each for each in own if each is not None]
                 values[f"{layer}.{head}"] += own
                 if own:
@@ -115,7 +74,12 @@ def check_encoder(found, encoder, measure):
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_every_measure_says_what_reading_each_text_alone_would(encoder, measure):
+def test_every_measure_says_what_reading_each_text_alone_would(measure):
+    check_measure(measure)
+
+
+def check_measure(measure):
+    encoder = make_encoder()
     check_encoder(search(encoder, measure, top=3), encoder, measure)
 
 
@@ -138,14 +102,9 @@ keys of heads are mixed up | measures | previous
 """
 
 
-def test_every_fault_has_its_place_in_the_code():
-    assert_all_stand_in_the_code(faults_in(FAULTS, "attnlab.look.corpus"))
-
-
-@each_fault(FAULTS, "attnlab.look.corpus")
-def test_a_planted_fault_is_caught(fault, encoder):
-    with planted(fault.module, fault.old, fault.new), pytest.raises(AssertionError):
-        check_encoder(search(encoder, fault.check, top=3), encoder, fault.check)
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    faults_in(FAULTS, "look.corpus."), check_measure
+)
 
 
 def test_blocks_of_rows_and_batches_change_nothing(encoder, monkeypatch):

@@ -92,9 +92,7 @@ def test_a_line_without_end_is_left_out_and_never_held(kind, tmp_path, monkeypat
         (b"id;text\n1;a\n", WrongUsage, "no column 'text'"),
     ],
 )
-def test_a_head_that_says_nothing_is_refused_in_words_that_can_be_printed(
-    content, error, words, tmp_path
-):
+def test_a_file_head_that_says_nothing_is_refused_in_plain_words(content, error, words, tmp_path):
     with pytest.raises(error, match=words) as raised:
         read(tmp_path / "a.csv", content)
     str(raised.value).encode()

@@ -6,8 +6,7 @@ import torch
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.look.recording import budget as budgets
-from attnlab.models import Decoder, DecoderConfig
-from attnlab.seeds import isolated
+from tests.random_models import new_model
 
 TOKENS = torch.zeros(1, 64, dtype=torch.int64)
 SITES = ["layers.*.attention.weights", "layers.*.residual_after"]
@@ -18,8 +17,7 @@ WEIGHTS = 4 * 64 * 64 * 4
 
 @pytest.fixture(scope="module")
 def model():
-    with isolated(0):
-        return Decoder(DecoderConfig(vocab_size=4, d_model=16, num_heads=4, num_layers=3)).eval()
+    return new_model("decoder", vocab_size=4, max_length=64, num_layers=3)
 
 
 def recorded(model, sites=SITES, **options):

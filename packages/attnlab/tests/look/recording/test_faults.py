@@ -3,16 +3,9 @@ named for it."""
 
 from functools import partial
 
-import pytest
 import torch
 
-from tests.parts.planting import (
-    assert_all_stand_in_the_code,
-    each_fault,
-    faults_in,
-    planted,
-    run_test,
-)
+from tests.planting import fault_tests, faults_in, run_test
 
 from . import (
     test_budget,
@@ -47,8 +40,8 @@ CHECKS = {
     "counted": test_budget.test_what_is_kept_is_counted_to_the_byte,
     "gradients": test_gradients.test_every_gradient_is_that_of_finite_differences_at_its_own_site,
     "lies": lies,
-    "joined": partial(joined, kind=test_joining.Decoder, positions="alibi"),
-    "joined_panel": partial(joined, kind=test_joining.EncoderDecoder, positions="rotary"),
+    "joined": partial(joined, kind="decoder", positions="alibi"),
+    "joined_panel": partial(joined, kind="encoder-decoder", positions="rotary"),
     "each_step": partial(
         test_joining.test_each_step_shows_its_own_rows_of_the_whole, name="weights"
     ),
@@ -159,14 +152,6 @@ a recording without its checksum is read | look.recording.archive | lies
 """
 
 
-def test_every_fault_has_its_place_in_the_code():
-    assert_all_stand_in_the_code(faults_in(FAULTS))
-
-
-@each_fault(FAULTS)
-def test_a_planted_fault_is_noticed(fault):
-    with (
-        planted(fault.module, fault.old, fault.new),
-        pytest.raises((AssertionError, pytest.fail.Exception, RuntimeError, ValueError, KeyError)),
-    ):
-        run_test(CHECKS[fault.check])
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    faults_in(FAULTS), lambda name: run_test(CHECKS[name])
+)

@@ -8,11 +8,9 @@ from torch.utils.checkpoint import checkpoint
 
 from attnlab.errors import WrongUsage
 from attnlab.look import record
-from attnlab.models import Decoder, DecoderConfig
-from attnlab.seeds import isolated
 from attnlab.sites import installed, opened, site_names
-
-from .zoo import Change, no_hook_is_left
+from tests.hooks import Change, no_hook_is_left
+from tests.random_models import new_model
 
 TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
 WEIGHTS = "layers.1.attention.weights"
@@ -20,10 +18,8 @@ WEIGHTS = "layers.1.attention.weights"
 
 @pytest.fixture(scope="module")
 def model():
-    with isolated(0):
-        heads = {"d_model": 8, "num_heads": 4, "num_kv_heads": 2}
-        config = DecoderConfig(vocab_size=4, max_length=9, num_layers=2, **heads)
-        return Decoder(config).double().eval()
+    heads = {"d_model": 8, "num_heads": 4, "num_kv_heads": 2}
+    return new_model("decoder", vocab_size=4, **heads).double().eval()
 
 
 def loss_of(model):

@@ -8,18 +8,16 @@ import torch
 
 from attnlab.errors import CouldNotRun
 from attnlab.look import open_recording, record
-from attnlab.models import Decoder, DecoderConfig
-from attnlab.seeds import isolated
+from tests.random_models import new_model, tokens
 
 WEIGHTS, STREAM = "layers.0.attention.weights", "layers.0.residual_after"
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    with isolated(0, "hostile"):
-        model = Decoder(DecoderConfig(vocab_size=11, d_model=16, num_heads=4, num_layers=1)).eval()
-        with torch.no_grad(), record(model, [WEIGHTS, STREAM, "*mask"]) as recording:
-            model(torch.randint(0, 11, (3, 7)))
+    model = new_model("decoder", num_layers=1)
+    with torch.no_grad(), record(model, [WEIGHTS, STREAM, "*mask"]) as recording:
+        model(tokens(3, 7))
     folder = recording.save(tmp_path_factory.mktemp("saved"))
     assert open_recording(folder)[WEIGHTS].shape == (3, 4, 7, 7)
     return folder
@@ -57,9 +55,7 @@ def test_a_recording_that_lies_is_refused(deceit, saved, tmp_path):
 
 
 def test_a_mask_is_written_out_within_the_budget_only():
-    with isolated(0, "long"):
-        sizes = {"d_model": 8, "num_heads": 2, "num_layers": 1, "max_length": 1024}
-        model = Decoder(DecoderConfig(vocab_size=11, **sizes)).eval()
+    model = new_model("decoder", d_model=8, num_heads=2, num_layers=1, max_length=1024)
     with torch.no_grad(), record(model, ["*weights", "*mask"], budget="512 KiB") as recording:
         model(torch.zeros(1, 1024, dtype=torch.int64))
     site = "layers.0.attention.mask"

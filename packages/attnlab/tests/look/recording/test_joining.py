@@ -5,21 +5,12 @@ import torch
 
 from attnlab.errors import WrongUsage
 from attnlab.look import record
-from attnlab.models import (
-    Decoder,
-    DecoderConfig,
-    Encoder,
-    EncoderConfig,
-    EncoderDecoder,
-    EncoderDecoderConfig,
-    generate,
-)
+from attnlab.models import EncoderDecoder, generate
 from attnlab.parts.cache import Cache
-from attnlab.seeds import isolated
 from attnlab.sites import installed
+from tests.hooks import Change
+from tests.random_models import POSITIONS, new_model
 from tests.sampling import sampled
-
-from .zoo import POSITIONS, Change
 
 PROMPT = torch.tensor([[1, 2, 3], [3, 0, 5]])
 SOURCE = torch.tensor([[4, 5, 6, 0, 1], [1, 1, 2, 3, 0]])
@@ -27,12 +18,8 @@ REAL = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 
-def model(kind=Decoder, dtype=torch.float64, **options):
-    heads = {"d_model": 16, "num_heads": 4, "num_kv_heads": 2}
-    settings = {"vocab_size": 7, "max_length": 60, "num_layers": 2, **heads, **options}
-    config = {Decoder: DecoderConfig, EncoderDecoder: EncoderDecoderConfig}[kind]
-    with isolated(0):
-        return kind(config(**settings)).to(dtype).eval()
+def model(kind="decoder", dtype=torch.float64, **options):
+    return new_model(kind, vocab_size=7, max_length=60, num_kv_heads=2, **options).to(dtype)
 
 
 def generated(part, num_tokens=25, **options):
@@ -52,7 +39,7 @@ def generated(part, num_tokens=25, **options):
 
 @pytest.mark.parametrize("dtype", sampled([torch.float64, torch.float32], 1), ids=str)
 @pytest.mark.parametrize("positions", sampled(POSITIONS[::-1], 2))
-@pytest.mark.parametrize("kind", [Decoder, EncoderDecoder], ids=["decoder", "encoder_decoder"])
+@pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
 def test_joined_steps_equal_the_uncached_pass_at_every_site(kind, positions, dtype):
     steps, whole, _ = generated(model(kind, dtype, positions=positions))
     assert set(steps) == set(whole)
@@ -69,7 +56,7 @@ def test_joined_steps_equal_the_uncached_pass_at_every_site(kind, positions, dty
 
 
 def test_a_joined_recording_knows_all_tokens_and_what_was_blocked():
-    steps, whole, tokens = generated(model(EncoderDecoder), vocabulary="abcdefg")
+    steps, whole, tokens = generated(model("encoder-decoder"), vocabulary="abcdefg")
     names = ["abcdefg"[token] for token in tokens[1].tolist()]
     source = ["abcdefg"[token] for token in SOURCE[1].tolist()]
     joined = steps.joined()
@@ -170,8 +157,7 @@ def test_steps_that_cannot_be_joined_are_an_error():
         recording.joined(site)
     with record(part, site) as recording, pytest.raises(WrongUsage, match="nothing has been"):
         recording.joined()
-    with isolated(0):
-        encoder = Encoder(EncoderConfig(vocab_size=7, d_model=8, num_classes=2))
+    encoder = new_model("encoder", vocab_size=7, d_model=8, num_classes=2)
     with record(encoder, "logits") as recording:
         encoder(PROMPT)
     assert recording.joined("logits").shape == (2, 2)  # one pass: nothing to join

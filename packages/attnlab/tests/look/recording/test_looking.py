@@ -8,21 +8,18 @@ import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
-from attnlab.models import Decoder, DecoderConfig, Encoder, EncoderConfig
 from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import isolated
 from attnlab.sites import installed, opened, site_names
+from tests.hooks import Change, Watcher, no_hook_is_left, parameters_hash
+from tests.random_models import any_case, new_model
 from tests.sampling import sampled
-
-from .zoo import Change, Watcher, case, no_hook_is_left, parameters_hash
 
 TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
 
 
 def decoder(seed=0, **options):
-    with isolated(seed):
-        settings = {"vocab_size": 4, "max_length": 9, "d_model": 8, "num_heads": 4, **options}
-        return Decoder(DecoderConfig(num_layers=2, **settings)).eval()
+    return new_model("decoder", seed, **{"vocab_size": 4, "d_model": 8, **options})
 
 
 @torch.no_grad()
@@ -38,7 +35,7 @@ def recorded(model, sites, *hooks, **options):
 @torch.no_grad()
 def look(seed):
     """Run a case bare and recorded, with its weights computed in NumPy too."""
-    model, run, words = case(seed)
+    model, run, words = any_case(seed)
     plain, before = run(), parameters_hash(model)
     watcher = Watcher()
     with record(model, "*") as recording, installed(model, watcher):
@@ -64,7 +61,7 @@ def test_a_recording_shows_every_site_and_changes_nothing(start):
 @torch.no_grad()
 def test_recording_beside_an_edit_changes_the_edited_output_by_exactly_nothing():
     for seed in range(20):
-        model, run, words = case(seed)
+        model, run, words = any_case(seed)
         site = next(name for name in site_names(model) if name.endswith("weights"))
         with installed(model, Change(site, lambda value: value.flip(-1))):
             edited = run()
@@ -280,8 +277,7 @@ def test_what_was_not_recorded_is_an_error():
 def test_a_mask_that_is_absent_says_so():
     recording = recorded(decoder(), "*mask")
     assert torch.equal(recording["layers.0.attention.mask"], torch.ones(4, 4).tril().bool())
-    with isolated(0):
-        encoder = Encoder(EncoderConfig(vocab_size=4, d_model=8)).eval()
+    encoder = new_model("encoder", vocab_size=4, d_model=8)
     recording = recorded(encoder, ["*mask", "*weights"])
     with pytest.raises(WrongUsage, match="had no mask"):
         recording["layers.0.attention.mask"]

@@ -8,13 +8,11 @@ import torch
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.look.recording import kept_call
-from attnlab.models import Decoder, DecoderConfig
 from attnlab.parts.attend import attention_scores, attention_weights
 from attnlab.parts.heads import share_heads
-from attnlab.seeds import isolated
 from attnlab.sites import installed
-
-from .zoo import Change
+from tests.hooks import Change
+from tests.random_models import new_model
 
 TOKENS = torch.tensor([[1, 2, 3, 0, 2], [3, 2, 1, 0, 1], [0, 0, 1, 1, 2]])
 WEIGHTS = "layers.1.attention.weights"
@@ -22,10 +20,8 @@ WEIGHTS = "layers.1.attention.weights"
 
 @pytest.fixture(scope="module")
 def model():
-    with isolated(0):
-        heads = {"d_model": 16, "num_heads": 4, "num_kv_heads": 2, "positions": "alibi"}
-        config = DecoderConfig(vocab_size=4, max_length=300, num_layers=2, **heads)
-        return Decoder(config).eval()
+    heads = {"d_model": 16, "num_heads": 4, "num_kv_heads": 2, "positions": "alibi"}
+    return new_model("decoder", vocab_size=4, max_length=300, **heads)
 
 
 def recorded(model, patterns="*", tokens=TOKENS, **options):

@@ -6,9 +6,9 @@ import torch
 import attnlab
 from attnlab.errors import WrongUsage
 from attnlab.look.recording import Recording, record
-from attnlab.models import Decoder, DecoderConfig
 from attnlab.pretrained.attach import attach
 from tests.pretrained.speaking import made
+from tests.random_models import new_model
 
 TEXT = "John and Mary went to the store."
 WEIGHTS = "layers.0.attention.weights"
@@ -72,7 +72,7 @@ def test_a_site_with_a_typo_is_refused_and_not_read_as_a_text(model, typo, meant
 
 
 def test_a_model_that_does_not_know_its_tokens_asks_for_ids(model):
-    decoder = Decoder(DecoderConfig(vocab_size=5, d_model=8, num_heads=2, max_length=8)).eval()
+    decoder = new_model("decoder", vocab_size=5, d_model=8, num_heads=2)
     with pytest.raises(WrongUsage, match=r"give ids, attnlab.record\(model, tokens\)"):
         record(decoder, "When John went")
     assert record(decoder, [1, 2, 3])["logits"].shape == (1, 3, 5)

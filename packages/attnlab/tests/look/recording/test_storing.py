@@ -11,12 +11,11 @@ from torch import Tensor
 from attnlab.core.store import StateFolder, write_json
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import Recording, open_recording, record
-from attnlab.models import Decoder, DecoderConfig, EncoderDecoder, EncoderDecoderConfig, generate
-from attnlab.seeds import isolated
+from attnlab.models import generate
 from attnlab.sites import installed
+from tests.hooks import Change
+from tests.random_models import any_case, new_model
 from tests.sampling import sampled
-
-from .zoo import Change, case
 
 SOURCE = torch.tensor([[1, 2, 3, 0], [2, 0, 0, 0]])
 REAL = torch.tensor([[True, True, True, False], [True, False, False, False]])
@@ -26,9 +25,8 @@ CROSS = "decoder.layers.0.cross_attention.weights"
 @pytest.fixture(scope="module")
 def recording():
     """A cached generation of an encoder–decoder under an edit, everything kept."""
-    with isolated(0):
-        sizes = {"vocab_size": 5, "d_model": 8, "num_heads": 4, "num_kv_heads": 2}
-        model = EncoderDecoder(EncoderDecoderConfig(**sizes)).eval()
+    sizes = {"vocab_size": 5, "d_model": 8, "num_heads": 4, "num_kv_heads": 2}
+    model = new_model("encoder-decoder", **sizes)
     edit = Change("decoder.layers.0.attention.weights", lambda weights: weights.flip(1), "flip")
     with installed(model, edit), record(model, "*", vocabulary="pabcs") as recording:
         generate(model.conditioned(SOURCE, real=REAL), torch.tensor([[4], [4]]), 7)
@@ -66,7 +64,7 @@ def test_everything_comes_back(recording, folder):
 
 @pytest.mark.parametrize("seed", sampled(range(25), 2))
 def test_recordings_of_all_kinds_and_dtypes_come_back(seed, tmp_path):
-    model, run, words = case(seed)
+    model, run, words = any_case(seed)
     with torch.no_grad(), record(model, "*") as recording:
         run()
     again = Recording.load(recording.save(tmp_path))
@@ -74,7 +72,7 @@ def test_recordings_of_all_kinds_and_dtypes_come_back(seed, tmp_path):
 
 
 def test_what_is_saved_is_small_where_weights_were_made_on_demand(tmp_path):
-    model = decoder(max_length=512, num_heads=4)
+    model = decoder(max_length=512, num_layers=1)
     with torch.no_grad(), record(model, ["*weights", "*scores", "*query"]) as recording:
         model(torch.zeros(1, 512, dtype=torch.int64))
     recording.save(tmp_path)
@@ -111,8 +109,7 @@ class Reduce:
 
 
 def decoder(**settings):
-    with isolated(0):
-        return Decoder(DecoderConfig(**{"vocab_size": 4, "d_model": 8, **settings})).eval()
+    return new_model("decoder", **{"vocab_size": 4, "d_model": 8, **settings})
 
 
 def reduced(**options):

@@ -10,7 +10,7 @@ from attnlab import models
 from attnlab.errors import WrongUsage
 from attnlab.look import record
 from attnlab.parts.heads import multi_head_attention
-from attnlab.seeds import isolated
+from tests.random_models import new_model
 
 SOURCE, TARGET = torch.tensor([[1, 2, 3, 0], [2, 0, 0, 0]]), torch.tensor([[4, 1], [4, 2]])
 REAL = torch.tensor([[True, True, True, False], [True, False, False, False]])
@@ -20,10 +20,7 @@ CROSS, OWN = "decoder.layers.0.cross_attention.weights", "decoder.layers.0.atten
 
 @pytest.fixture(scope="module")
 def translator():
-    with isolated(0):
-        return models.EncoderDecoder(
-            models.EncoderDecoderConfig(vocab_size=5, d_model=8, num_heads=2)
-        ).eval()
+    return new_model("encoder-decoder", vocab_size=5, d_model=8, num_heads=2)
 
 
 def recorded(translator, vocabulary=None):
@@ -73,8 +70,7 @@ def test_a_row_that_is_not_there_is_an_error(translator):
 
 
 def test_tokens_of_several_parts_are_joined_and_vectors_are_places():
-    with isolated(0):
-        encoder = models.Encoder(models.EncoderConfig(vocab_size=5, d_model=8))
+    encoder = new_model("encoder", vocab_size=5, d_model=8)
     with record(encoder, "layers.0.attention.weights", vocabulary=NAMES) as recording:
         encoder(torch.tensor([[[1, 2], [3, 1]]]))
     assert recording.tokens("layers.0.attention.weights").key == ["red+blue", "green+red"]

@@ -3,18 +3,17 @@
 import pytest
 import torch
 
-from attnlab.native import attention, compiler_name
+from attnlab.native import compiler_name
 from tests.look.summaries import test_summarize as summaries
-from tests.parts.planting import assert_all_stand_in_the_code, each_fault, faults_in, planted
+from tests.planting import fault_tests, faults_in, noticed_in_kernel, run_test
 from tests.sampling import sampled
 
-NOTICED = (AssertionError, RuntimeError, IndexError, ValueError)
 CHECKS = {
-    "fits": lambda way, _: summaries.test_many_row_blocks_and_ragged_cells_fit_together(way),
-    "dead": lambda way, _: summaries.test_a_query_that_may_look_at_nothing_gets_zeros(way),
-    "ties": lambda way, _: summaries.test_of_equal_weights_the_first_keys_are_named_first(way),
-    "blocks": lambda _, patch: summaries.test_blocks_in_which_nothing_can_be_seen_are_not_computed(
-        patch
+    "fits": summaries.test_many_row_blocks_and_ragged_cells_fit_together,
+    "dead": summaries.test_a_query_that_may_look_at_nothing_gets_zeros,
+    "ties": summaries.test_of_equal_weights_the_first_keys_are_named_first,
+    "blocks": lambda _: run_test(
+        summaries.test_blocks_in_which_nothing_can_be_seen_are_not_computed
     ),
 }
 
@@ -68,40 +67,24 @@ an added mask is not brought to base 2 | native.attention | native added
 """
 
 
-def run(check, monkeypatch):
+def run(check):
     """Run a check, or cases of one kind of mask."""
     way, what = check.split()
     if what in CHECKS:
-        CHECKS[what](way, monkeypatch)
+        CHECKS[what](way)
     else:
         kind = None if what == "cases" else what
         summaries.check_cases(way, torch.float32, 1e-5, range(20), kind)
 
 
-@pytest.mark.parametrize("fault", sampled(faults_in(COMPILED), 1), ids=str)
-def test_a_fault_planted_in_the_compiled_rows_shows(fault, monkeypatch):
+@pytest.mark.parametrize("fault", sampled(faults_in(COMPILED), 1), ids=lambda fault: fault.name)
+def test_a_fault_planted_in_the_compiled_rows_shows(fault):
     if compiler_name() is None:
         pytest.skip("there is no C++ compiler here")
-    compiled = attention.compiled
-
-    def broken(source, **how):
-        assert source.count(fault.old) == 1
-        return compiled(source.replace(fault.old, fault.new), **how)
-
-    monkeypatch.setenv("CXXFLAGS", "-O0")
-    monkeypatch.setattr(attention, "compiled", broken)
-    library = attention.library.__wrapped__()
-    assert not isinstance(library, str), library
-    monkeypatch.setattr(attention, "library", lambda: library)
-    with pytest.raises(NOTICED):
-        run(fault.check, monkeypatch)
+    with noticed_in_kernel(fault.old, fault.new):
+        run(fault.check)
 
 
-def test_every_fault_has_its_place_in_the_code():
-    assert_all_stand_in_the_code(faults_in(IN_PYTHON, "attnlab.look.summaries"))
-
-
-@each_fault(IN_PYTHON, "attnlab.look.summaries")
-def test_a_fault_planted_in_python_shows(fault, monkeypatch):
-    with planted(fault.module, fault.old, fault.new), pytest.raises(NOTICED):
-        run(fault.check, monkeypatch)
+test_every_fault_has_its_place_in_the_code, test_a_fault_planted_in_python_shows = fault_tests(
+    faults_in(IN_PYTHON, "look.summaries."), run
+)

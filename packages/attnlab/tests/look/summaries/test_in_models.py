@@ -8,26 +8,21 @@ import torch
 from attnlab import seeds
 from attnlab.look import record
 from attnlab.look.summaries import Summarize
-from attnlab.models.decoder import Decoder, DecoderConfig
-from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.native import attention, compiler_name
 from attnlab.parts.attend import attend
 from attnlab.parts.fused import use_attention_path
 from attnlab.parts.heads import share_heads
 from attnlab.sites import AttentionCall, OutputSlot
 from tests.look.summaries.test_summarize import BY_QUERY
+from tests.random_models import new_model, tokens
 
 SITES = "layers.*.attention.weights"
 
 
 def decoder(length, positions):
     """A decoder, and tokens for it."""
-    with seeds.isolated(0, "summaries", positions):
-        heads = {"num_heads": 4, "num_kv_heads": 2, "positions": positions}
-        config = DecoderConfig(
-            vocab_size=11, max_length=length, d_model=24, d_ff=24, num_layers=2, **heads
-        )
-        return Decoder(config).eval(), torch.randint(11, (2, length))
+    heads = {"num_kv_heads": 2, "positions": positions}
+    return new_model("decoder", max_length=length, d_model=24, **heads), tokens(2, length)
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
@@ -50,13 +45,10 @@ def test_a_recorded_summary_is_that_of_the_recorded_weights_and_the_output_is_un
 
 
 def test_padding_in_an_encoder_is_never_looked_at():
-    with seeds.isolated(1, "summaries"):
-        sizes = {"d_model": 16, "num_heads": 2, "num_layers": 1, "d_ff": 16}
-        config = EncoderConfig(vocab_size=11, max_length=20, **sizes)
-        model, tokens = Encoder(config).eval(), torch.randint(11, (2, 12))
+    model, ids = new_model("encoder", max_length=20, num_heads=2, num_layers=1), tokens(2, 12)
     real = torch.arange(12) < torch.tensor([[12], [5]])
     with record(model, SITES, reduce=Summarize(top=12)) as summaries:
-        model(tokens, real=real)
+        model(ids, real=real)
     found = summaries["layers.0.attention.weights"]
     assert (found.top_keys[1] < 5).all()
     assert (found.top_keys[0] >= 0).all()
@@ -68,11 +60,9 @@ def native(monkeypatch):
     """The compiled kernel computes every output without weights; what it was asked is listed."""
     if compiler_name() is None:
         pytest.skip("there is no C++ compiler here")
-    fused, asked, attend_rows = (
-        importlib.import_module("attnlab.parts.fused"),
-        [],
-        attention.attend_rows,
-    )
+    fused = importlib.import_module("attnlab.parts.fused")
+    asked = []
+    attend_rows = attention.attend_rows
     for fewest in ("_FEWEST", "_FEWEST_SCORES"):
         monkeypatch.setattr(fused, fewest, 1)
     monkeypatch.setattr(fused, "_pays", lambda mask: True)
@@ -85,9 +75,7 @@ def native(monkeypatch):
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
-def test_output_and_summary_come_from_one_pass_and_the_output_is_the_same_to_the_bit(
-    positions, native
-):
+def test_output_and_summary_come_from_one_pass_and_the_output_is_the_same(positions, native):
     model, tokens = decoder(131, positions)
     with torch.no_grad():
         plain = model(tokens)
@@ -157,10 +145,8 @@ def test_thousands_of_outputs_have_the_same_bits_with_a_summary_and_without():
 @pytest.mark.usefixtures("native")
 def test_a_summary_that_changes_the_order_of_the_sums_shows(monkeypatch):
     compiled = attention.compiled
-    old, new = (
-        "sums.total[lane] += total[v][i];",
-        "sums.total[lane] += IS_TOLD ? sums.energy[lane] * 1e-6 + total[v][i] : total[v][i];",
-    )
+    old = "sums.total[lane] += total[v][i];"
+    new = "sums.total[lane] += IS_TOLD ? sums.energy[lane] * 1e-6 + total[v][i] : total[v][i];"
 
     def broken(source, **how):
         assert source.count(old) == 1

@@ -5,6 +5,7 @@ its place, compiles the changed source and swaps the code of the functions that 
 whoever has imported them already runs the fault too.
 """
 
+import functools
 import importlib
 import inspect
 import re
@@ -12,10 +13,12 @@ import tempfile
 import types
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from attnlab.errors import AttnlabError
+from attnlab.native import attention
 from tests.sampling import first_of_each
 
 
@@ -30,25 +33,15 @@ def _codes(code):
 
 
 def _functions(module):
-    holders = [
-        module,
-        *(
-            c
-            for c in vars(module).values()
-            if isinstance(c, type) and c.__module__ == module.__name__
-        ),
-    ]
-    for holder in holders:
+    classes = [each for each in vars(module).values() if isinstance(each, type)]
+    for holder in (module, *(each for each in classes if each.__module__ == module.__name__)):
         for member in vars(holder).values():
             for wrapped in ("__func__", "fget"):  # of class methods, of properties
                 member = getattr(member, wrapped, None) or member
-            if callable(member):
-                function = inspect.unwrap(member)
-                if (
-                    isinstance(function, types.FunctionType)
-                    and function.__module__ == module.__name__
-                ):
-                    yield function
+            function = inspect.unwrap(member) if callable(member) else None
+            is_function = isinstance(function, types.FunctionType)
+            if is_function and function.__module__ == module.__name__:
+                yield function
 
 
 @contextmanager
@@ -65,9 +58,8 @@ def planted(module_name, old, new):
     try:
         for function in _functions(module):
             name = function.__code__.co_qualname
-            if name in sound and _differs(
-                sound[name], faulty[name]
-            ):  # what a decorator made stands in no source
+            # what a decorator made stands in no source
+            if name in sound and _differs(sound[name], faulty[name]):
                 swapped.append((function, function.__code__))
                 function.__code__ = faulty[name]
         assert swapped, f"the snippet is in no function of {module_name}: {old!r}"
@@ -91,9 +83,8 @@ def _anyhow_broken(snippet):
     words = re.findall(r"\w+|[^\w\s]", snippet)
     gaps = [r",?\s*" if word in ")]}" else r"\s*" for word in words[1:]]
     pattern = re.escape(words[0])
-    return pattern + "".join(
-        gap + re.escape(word) for gap, word in zip(gaps, words[1:], strict=True)
-    )
+    pairs = zip(gaps, words[1:], strict=True)
+    return pattern + "".join(gap + re.escape(word) for gap, word in pairs)
 
 
 def _differs(one, other):
@@ -106,35 +97,55 @@ def _differs(one, other):
     return essence(one) != essence(other)
 
 
+NOTICED = (
+    AssertionError,
+    AttnlabError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    pytest.fail.Exception,
+)
+"""How a check fails; any other error would be luck."""
+
+
+@contextmanager
+def noticed(module, old, new):
+    """Plant a fault in a module of attnlab: what runs meanwhile must fail."""
+    with planted(f"attnlab.{module}", old, new), pytest.raises(NOTICED):
+        yield
+
+
+@contextmanager
+def noticed_in_kernel(old, new):
+    """Plant a fault in the compiled rows of attention: what runs meanwhile must fail."""
+    compiled = attention.compiled
+
+    def broken(source, **how):
+        assert source.count(old) == 1, f"the snippet occurs {source.count(old)} times: {old!r}"
+        return compiled(source.replace(old, new), **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CXXFLAGS", "-O0")
+        patch.setattr(attention, "compiled", broken)
+        library = attention.library.__wrapped__()
+        assert not isinstance(library, str), library
+        patch.setattr(attention, "library", lambda: library)
+        with pytest.raises(NOTICED):
+            yield
+
+
 class Fault(NamedTuple):
-    """A mistake in a module, and the name of the check that must see it."""
+    """A mistake in a module of attnlab, and the check that must see it, or its name."""
 
     name: str
     module: str
-    check: str
+    check: Any
     old: str
     new: str
 
-    def __str__(self):
-        return self.name
 
-
-def each_fault(table, package="attnlab"):
-    """Plant the faults of a table, by default the first one of each module."""
-    cases = first_of_each(faults_in(table, package), lambda fault: fault.module)
-    return pytest.mark.parametrize("fault", cases, ids=str)
-
-
-def assert_all_stand_in_the_code(faults):
-    """Each fault has a place: code that was changed without its faults is noticed by default."""
-    for fault in faults:
-        file = importlib.import_module(fault.module).__file__
-        assert file is not None
-        replaced(Path(file).read_text(encoding="utf-8"), fault.old, fault.new, fault.module)
-
-
-def faults_in(table, package="attnlab"):
-    """Read a table of faults, the parameters of a test.
+def faults_in(table, package=""):
+    """Read a table of faults.
 
     A fault is a line `what is wrong | module | check`, then the old lines after a minus and the new
     ones after a plus.
@@ -144,8 +155,41 @@ def faults_in(table, package="attnlab"):
         head, *lines = entry.splitlines()
         name, module, check = head.split(" | ")
         old, new = ("\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+")
-        faults.append(Fault(name, f"{package}.{module}", check, old, new))
+        faults.append(Fault(name, package + module, check, old, new))
     return faults
+
+
+def faults_of(tables, package=""):
+    """List faults that stand as (old, new, check, what it is called with) under their modules."""
+    return [
+        Fault(f"{module} {place}", package + module, functools.partial(check, *case), old, new)
+        for module, faults in tables.items()
+        for place, (old, new, check, *case) in enumerate(faults)
+    ]
+
+
+def fault_tests(faults, run=lambda check: check()):
+    """Make two tests: every fault has its place in the code, and its check fails with it.
+
+    By default the first fault of each module is planted, and code that was changed without its
+    faults is noticed all the same.
+    """
+    faults = list(faults)
+
+    def test_places():
+        for fault in faults:
+            file = importlib.import_module(f"attnlab.{fault.module}").__file__
+            source = Path(str(file)).read_text(encoding="utf-8")
+            replaced(source, fault.old, fault.new, fault.module)
+
+    @pytest.mark.parametrize(
+        "fault", first_of_each(faults, lambda fault: fault.module), ids=lambda fault: fault.name
+    )
+    def test_noticed(fault):
+        with noticed(fault.module, fault.old, fault.new):
+            run(fault.check)
+
+    return test_places, test_noticed
 
 
 def run_test(test):

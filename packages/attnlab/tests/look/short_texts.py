@@ -1,0 +1,43 @@
+"""Short texts to read with every head, and what each measure says of a row of weights, by hand."""
+
+import math
+
+WORDS = ["the", "cat", "sat", "on", "Mat", "and", "42", ",", "a", "dog"]
+TEXTS = [
+    "the cat sat on the Mat",
+    "a dog , a cat , a Mat and 42",
+    "and and and",
+    "sat",
+    "the dog sat on the dog and the dog sat on the cat and the cat sat on 42",
+    "on the Mat , on the Mat",
+    "cat dog",
+]
+
+
+def encode(text):
+    return [WORDS.index(word) for word in text.split()]
+
+
+def measures_of(weights, ids, query):
+    """Measure a row of weights, a list by key; None where there is nothing to measure."""
+    keys = range(len(ids))
+    places = {
+        "previous": [key for key in keys if key == query - 1],
+        "first": [0] if query else [],
+        "own": [query],
+        "duplicate": [key for key in range(query) if ids[key] == ids[query]],
+        "induction": [key for key in range(1, query + 1) if ids[key - 1] == ids[query]],
+        "number": [key for key in keys if WORDS[ids[key]] == "42"],
+        "name": [key for key in keys if WORDS[ids[key]] == "Mat"],
+        "punctuation": [key for key in keys if WORDS[ids[key]] == ","],
+        "special": [],
+    }
+    shares = {name: sum(weights[key] for key in at) if at else None for name, at in places.items()}
+    mean = sum(weights[key] * (query - key) for key in keys)
+    spread = sum(weights[key] * (query - key - mean) ** 2 for key in keys)
+    return shares | {
+        "largest": max(weights),
+        "entropy": -sum(weight * math.log(weight) for weight in weights if weight > 0),
+        "distance": mean,
+        "spread": math.sqrt(spread),
+    }
