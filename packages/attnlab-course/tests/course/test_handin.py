@@ -402,8 +402,31 @@ def test_whatever_is_passed_over_is_told(tmp_path, exercises):
     for name in ("a.pdf", "more.zip", "My.py"):
         assert f"{name} was passed over" in told
     assert ".DS_Store" not in told
-    assert "double_final.py was passed over: its name" in found["double_final"].problems[0]
+    words = "double_final.py was read as double, as it defines what is asked for"
+    assert found["double_final"].problems[-1] == words
+    assert not found["double_final"].passed_over
     assert entries_passed_over(place, exercises) == ["notes.docx"]
+
+
+def test_a_program_of_another_name_is_read_by_what_it_defines_if_there_is_no_other(read):
+    """As copies and Windows name it: `double - Copy.py`, `double.py.txt`, `main.py`."""
+    for name in ("double - Copy.py", "double.py.txt", "main.py"):
+        found = read(zip_of({name: GOOD, "notes.txt": "I did my best."}), "ann.zip")
+        assert list(found.answers) == ["double"]
+        assert found.passed_over == ["notes.txt"]
+    found = read(zip_of({"double.py": GOOD, "helpers.py": SQUARE}), "ann.zip")
+    assert (list(found.answers), found.passed_over) == (["double"], ["helpers.py"])
+
+
+@pytest.mark.parametrize(
+    "name", ["{}_47{}1_assignsubmission_file_/double.py", "HW/{}_1234{}_5678{}_double.py"]
+)
+def test_a_download_of_a_class_is_not_taken_for_one_student(name, read):
+    files = {name.format(*(who, place, place)): GOOD for place, who in enumerate(("ada", "alan"))}
+    found = read(zip_of(files), "class.zip")
+    assert not found.answers
+    assert found.problems[0].startswith("it holds what several students handed in, such as ada_")
+    assert read(zip_of(dict([*files.items()][:1])), "class.zip").answers
 
 
 def test_a_lone_program_is_not_taken_for_a_student_of_the_folders_name(tmp_path, exercises):

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import PurePosixPath
 
@@ -45,6 +45,8 @@ class AnswerReader:
     submission: Submission
     files: Mapping[str, bytes]
     exercises: Mapping[str, CourseExercise]
+    unnamed: list[str] = field(default_factory=list)
+    """Programs and texts whose names are not those of an exercise."""
 
     def read(self) -> None:
         """Take what the manifest lists; without one, what the files' names and contents say."""
@@ -60,6 +62,11 @@ class AnswerReader:
                 self._read_loose(file)
             except _DAMAGE as error:
                 self.submission.tell(f"{file} could not be read: {error}")
+        has_answers = bool(self.submission.answers)
+        for file in self.unnamed:
+            if has_answers or not self._read_by_names(file):
+                self.submission.tell(f"{file} was passed over: its name is not that of an exercise")
+                self.submission.passed_over.append(inert(file, MOST_NAME))
 
     def _rank(self, file: str) -> tuple[bool, int, int, str]:
         """Order files: those named after an exercise as it is, programs, and high numbers first."""
@@ -118,8 +125,7 @@ class AnswerReader:
         elif ending_of(file) == ".json" and path.name != "manifest.json":
             self._read_record(file)
         elif path.name != "manifest.json":
-            self.submission.tell(f"{file} was passed over: its name is not that of an exercise")
-            self.submission.passed_over.append(inert(file, MOST_NAME))
+            self.unnamed.append(file)
 
     def _read_notebook(self, file: str) -> None:
         """Take the exercises that a notebook names, or else those whose functions it defines."""
@@ -138,6 +144,18 @@ class AnswerReader:
         if not named:
             self.submission.tell(f"{file} answers no exercise: it defines none of their names")
             self.submission.passed_over.append(inert(file, MOST_NAME))
+
+    def _read_by_names(self, file: str) -> bool:
+        """Take the exercises whose functions a program of any name defines; say if there are."""
+        try:
+            tree = parse_program(without_magic(self._text(file)))
+        except WrongUsage:  # it is no text
+            return False
+        answered = answered_by(_defined(tree), set(), self.exercises) if tree is not None else []
+        for exercise in answered:
+            self.submission.tell(f"{file} was read as {exercise}, as it defines what is asked for")
+            self._take(exercise, file)
+        return bool(answered)
 
     def _program_of_notebook(self, file: str, text: str) -> str:
         joined = join_cells(code_cells(text))

@@ -39,14 +39,18 @@ def write_exports(book: Gradebook, folder: Path) -> None:
 
 
 def write_grades(book: Gradebook, wanted: Sequence[Row], path: Path) -> None:
-    """Write one row for each student; points that wait for a person are a ?."""
+    """Write one row for each student; points that wait for a person are a ?, and all of a refused
+    submission, of which nothing is known."""
     columns = ("student", *book.headings, "points", "of", "held", "days late", "problems", "state")
     rows = []
     for row in wanted:
-        points = ["?" if grade.is_open else grade.points for grade in row.grades]
+        state = book.state(row)
+        is_refused = state == "refused"
+        points = ["?" if grade.is_open or is_refused else grade.points for grade in row.grades]
+        total = "?" if is_refused else row.points
         held = sum(grade.held for grade in row.grades)
         problems = len(row.submission.problems) + len(row.private)
-        known = (row.points, book.of, held, row.days_late, problems, book.state(row))
+        known = (total, book.of, held, row.days_late, problems, state)
         rows.append((row.student, *points, *known))
     write_table(path, columns, rows)
 

@@ -24,6 +24,27 @@ _OF_COURSE_SYSTEMS = (
     re.compile(r"(?P<student>[^_]+(?:_LATE)?_\d+)_\d+_.*"),  # Canvas
 )
 
+_OF_DOWNLOADS = (
+    _OF_COURSE_SYSTEMS[0],
+    re.compile(r"(?P<student>[^_]+(?:_LATE)?_\d{3,})_\d{3,}_.*"),  # Canvas
+    re.compile(r"(?P<student>submission_\d+)"),  # Gradescope
+)
+"""The same, in the names inside a download of a whole class."""
+
+
+def students_in(names: Iterable[str]) -> list[str]:
+    """Return the students whom a course system wrote into the names of a download's files.
+
+    >>> students_in(["Ada_11_assignsubmission_file_/a.py", "HW/turing_LATE_345_678_a.py"])
+    ['Ada_11', 'turing_LATE_345']
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        for part in PurePosixPath(name).parts[:2]:
+            matches = (pattern.fullmatch(part) for pattern in _OF_DOWNLOADS)
+            found |= {match["student"]: None for match in matches if match}
+    return list(found)
+
 
 def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
     """Return a student's name as the course system wrote it into the name of a submission."""

@@ -24,11 +24,17 @@ from attnlab_course.grading.file_names import (
     inert,
     number_in,
     student_of,
+    students_in,
 )
 from attnlab_course.grading.homework_log import is_homework_log
 from attnlab_course.grading.submission import Submission
 from attnlab_course.grading.submission_files import read_files
 from attnlab_course.workspace import LOG
+
+_SEVERAL = (
+    "it holds what several students handed in, such as {} and {}: unpack it, if it is a zip, and "
+    "give attnlab grade the folder in which they lie"
+)
 
 
 def read_class(folder: Path, exercises: Mapping[str, CourseExercise]) -> list[Submission]:
@@ -112,6 +118,9 @@ def read_into(
     try:
         files, problems = read_files(path)
         parts = _by_student(student, files, exercises)
+        several = students_in(files)
+        if len(several) > 1:
+            parts, problems = {student: {}}, [_SEVERAL.format(*several)]
     except Exception as error:  # whatever a student thought of: the others are still read
         parts, problems = {student: {}}, [_unreadable(error)]
     if problems:
