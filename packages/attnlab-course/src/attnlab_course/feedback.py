@@ -2,15 +2,15 @@
 
 import ast
 import difflib
-import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attnlab.display import plural
 from attnlab.errors import not_none
 from attnlab_course.cells import parse_program, solution_text
 from attnlab_course.compare import show
+from attnlab_course.error_advice import error_advice
 from attnlab_course.exercise import Case, CourseExercise, Given, Mistake
 from attnlab_course.judge import CheckResult, Outcome, passed_words
 from attnlab_course.mistakes import with_mistake
@@ -18,6 +18,8 @@ from attnlab_course.mistakes import with_mistake
 _INDENT = " " * 4
 _MOST_PRINTED = 8  # lines
 _LEAST_LIKE = 0.7  # of two lines that may be the same, from 0 to 1
+_MARGIN = 0.05  # by which a line with a mistake may be more like the right one
+_SHORTEST = 12  # characters of a line that can be told from others
 
 
 def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
@@ -101,7 +103,8 @@ def mistake_hint(exercise: CourseExercise, name: str, source: str, seen: int) ->
     general hint that was not seen and has most words in common with the mistake; nothing without.
     """
     mistake = exercise.mistake(name)
-    line = _line_like(source, _mistaken_lines(exercise, mistake))
+    right = _lines(solution_text(exercise.source))
+    line = _line_like(source, _mistaken_lines(exercise, mistake), right)
     if line:
         return [f"{mistake.says} Look at this line of your answer:", _INDENT + line]
     stems = _stems(name), _stems(mistake.says)
@@ -114,31 +117,53 @@ def mistake_hint(exercise: CourseExercise, name: str, source: str, seen: int) ->
 
 
 def _mistaken_lines(exercise: CourseExercise, mistake: Mistake) -> set[str]:
-    """Return the lines of the programs with a mistake that are not the solution's."""
-    lines = {
-        line for each in mistake.spellings for line in _plain_lines(with_mistake(exercise, each))
-    }
-    return lines - {*_plain_lines(solution_text(exercise.source))}
+    """Return the lines of the programs with a mistake that no other mistake has."""
+    others = [other for other in exercise.named_mistakes if other.name != mistake.name]
+    return _spelled(exercise, [mistake]) - _spelled(exercise, others)
 
 
-def _line_like(source: str, lines: Iterable[str]) -> str:
-    """Return the line of a program that is most like one of some lines; an empty one without."""
+def _spelled(exercise: CourseExercise, mistakes: Iterable[Mistake]) -> set[str]:
+    """Return the lines of the programs with some mistakes."""
+    spellings = (spelling for mistake in mistakes for spelling in mistake.spellings)
+    return {line for each in spellings for line in _lines(with_mistake(exercise, each)).values()}
+
+
+def _line_like(source: str, mistaken: Iterable[str], right: Mapping[str, str]) -> str:
+    """Return the line of a program that is most like a mistaken one; an empty text if there is
+    none, or if it is more like a right one."""
     best, most = "", _LEAST_LIKE
-    for theirs, line in itertools.product(_plain_lines(source), lines):
-        likeness = difflib.SequenceMatcher(None, theirs, line).ratio()
-        if likeness > most:
-            best, most = theirs, likeness
+    for line, plain in _lines(source).items():
+        if line in right or len(plain) < _SHORTEST:
+            continue
+        likeness = _likeness(plain, mistaken)
+        if likeness > most and likeness > _likeness(plain, right.values()) - _MARGIN:
+            best, most = line, likeness
     return best
+
+
+def _likeness(line: str, lines: Iterable[str]) -> float:
+    ratios = (difflib.SequenceMatcher(None, line, other).ratio() for other in lines)
+    return max(ratios, default=0.0)
 
 
 def _stems(words: str) -> set[str]:
     return {word[:4] for word in re.findall("[a-z]{4,}", words.lower())}
 
 
-def _plain_lines(source: str) -> list[str]:
-    """Return the lines of a program, without comments and in one style; none if it is no Python."""
+def _lines(source: str) -> dict[str, str]:
+    """Return the lines of a program in one style, and each with _ for the names that it assigns.
+
+    There are no comments, and no lines if it is no Python.
+    """
     tree = parse_program(source) or ast.Module([], [])
-    return [line.strip() for line in ast.unparse(tree).splitlines()]
+    lines = ast.unparse(tree).splitlines()
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    assigned = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    for node in names:
+        if node.id in assigned:
+            node.id = "_"
+    plain = ast.unparse(tree).splitlines()
+    return {line.strip(): other.strip() for line, other in zip(lines, plain, strict=True)}
 
 
 def _call_lines(exercise: CourseExercise, case: Case) -> list[str]:
@@ -163,7 +188,8 @@ def failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
     lines = [f"{what} {case.words}".rstrip(), *_indented(_call_lines(exercise, case))]
     for name, args, _ in case.methods:
         lines.append(f"{_INDENT}.{name}({', '.join(map(_shown, args))})")
-    lines += not_none(result.failure).words.splitlines()
+    words = not_none(result.failure).words
+    lines += [*words.splitlines(), *error_advice(words)]
     if result.printed:
         lines += ["it printed:", *_indented(result.printed.splitlines()[:_MOST_PRINTED])]
     return lines

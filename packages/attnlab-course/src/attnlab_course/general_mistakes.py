@@ -72,6 +72,12 @@ def _changes(node: ast.AST) -> Iterator[_Change]:
             yield "parts swapped", says, ast.Return(ast.Tuple(parts[::-1]))
             says = "Only the first part of the answer is returned."
             yield "only one part", says, ast.Return(first)
+        case ast.IfExp(test, body, other):
+            condition, one, two = map(_code, map(ast.unparse, (test, body, other)))
+            says = f"It is always `{one}`, where `{two}` belongs unless `{condition}`."
+            yield f"always {one}", says, body
+            says = f"It is always `{two}`, where `{one}` belongs if `{condition}`."
+            yield f"always {two}", says, other
         case ast.If(test, _, []):
             words = _code(f"if {ast.unparse(test)}")
             yield f"without {words}", f"A case is not handled: `{words}`.", ast.Pass()

@@ -19,7 +19,7 @@ FOLLOWS = "follows"
 
 OPEN = {
     PENDING: "it counts once a check of results before it passes",
-    FOLLOWS: "it fails as that mistake makes it fail, and costs nothing more",
+    FOLLOWS: "the same mistake, which costs nothing more",
 }
 
 _UNWRITTEN = {"NotImplementedError", "Missing"}
@@ -213,13 +213,18 @@ def _judge_case(case: Case, answer: CaseAnswer) -> Failure | None:
     if answer.error:
         if answer.error in case.raises:
             return None
-        return Failure(answer.words, kind=answer.error)
+        words = f"{_raised_words(case)}{answer.words}" if case.raises else answer.words
+        return Failure(words, kind=answer.error)
     value = read_answer(answer.value)
     if case.raises:
-        return Failure(f"expected {' or '.join(case.raises)} to be raised, got {show(value)}")
+        return Failure(f"{_raised_words(case)}{show(value)}")
     if case.judge is not None:
         return ask_judge(case, value)
     return difference(case.expected, value, case.tolerance)
+
+
+def _raised_words(case: Case) -> str:
+    return f"expected {' or '.join(case.raises)} to be raised, got "
 
 
 def _judge_checks(

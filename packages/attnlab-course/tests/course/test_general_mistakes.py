@@ -38,6 +38,7 @@ CHANGES = [
     ("attention", "/ math.sqrt", "* math.sqrt", "* for /"),
     ("attention", "key.transpose(-2, -1)", "key.permute(2, 1, 0)", "without key.transpose(-2, -1)"),
     ("attention", "key.transpose(-2, -1)", "key", "without key.transpose(-2, -1)"),
+    ("causal_mask", "queries if keys is None else keys", "queries", "always queries"),
     ("layer_norm", " + self.bias", "", "without + self.bias"),
     ("layer_norm", "torch.sqrt(variance + self.eps)", "(variance + self.eps)", "without sqrt"),
     ("multi_head", "self.output(mixed)", "mixed", "without output"),
@@ -98,8 +99,19 @@ def test_the_hint_of_a_mistake_says_it_and_shows_the_line_of_the_answer():
     assert general[1].strip().endswith("* math.sqrt(query.shape[-1])")
 
 
+def test_the_line_that_is_shown_is_not_one_that_other_mistakes_have_or_that_is_right():
+    attention, copy_first = find_exercise("attention"), find_exercise("copy_first")
+    source = with_mistake(attention, attention.mistake("inverted mask")).replace(
+        "weights.masked_fill(mask, 0.0)", "torch.nan_to_num(weights)"
+    )
+    hint = mistake_hint(attention, "inverted mask", source, 0)
+    assert hint[1].strip() == "scores = scores.masked_fill(mask, -math.inf)"
+    source = with_mistake(copy_first, copy_first.mistake("looks at itself"))
+    assert mistake_hint(copy_first, "looks at itself", source, 0) == [copy_first.hints[1]]
+
+
 def test_where_no_line_is_like_it_the_hint_is_one_on_the_subject():
     attention = find_exercise("attention")
     hints = attention.hints
-    assert mistake_hint(attention, "inverted mask", "", 0) == [hints[2]]
+    assert mistake_hint(attention, "inverted mask", "", 0) == [hints[3]]
     assert mistake_hint(attention, "inverted mask", "", 4) == []

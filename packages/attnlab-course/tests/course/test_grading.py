@@ -4,6 +4,7 @@ import csv
 import hashlib
 import math
 import os
+import re
 import signal
 import time
 import warnings
@@ -215,8 +216,35 @@ def test_a_banned_name_holds_the_points_until_a_review(room, hand_in, grade):
     sheet.write_text("student;exercise;decision\nalice;double;Accept\n")
     assert grade().rows[0].points == 4.0
     sheet.write_text("student,exercise,decision\nalice,double,maybe\n")
-    with pytest.raises(WrongUsage, match=r"decision of alice double .* is 'maybe'; known: accept"):
+    with pytest.raises(WrongUsage, match=r"decision of alice double, .* 0 to 4; got 'maybe'"):
         grade()
+
+
+def test_an_instructor_gives_an_answer_other_points_and_a_program_that_names_it_otherwise(
+    room, hand_in, grade
+):
+    hand_in("alice", {"double.py": GOOD.replace("def double", "def Double")})
+    hand_in("bob", {"double.py": " "})
+    alice, bob = grade().rows
+    assert alice.points == 0.0
+    assert alice.grades[0].reason.startswith("there is no double")
+    assert "double: it defines Double; a number in reviews.csv gives it points" in alice.notes
+    assert (bob.grades[0].state, bob.notes[0]) == ("blank", "work/double.py is empty")
+    sheet = room / "grades" / "reviews.csv"
+    sheet.write_text("student,exercise,decision\nalice,double,3\nbob,double,0.5\n")
+    book = grade()
+    alice, bob = book.rows
+    assert (alice.points, bob.points, book.state(bob)) == (3.0, 0.5, "graded")
+    assert "double: 3 of 4, a person gave these points" in row_words(book, alice)
+    assert grade().rows[0].points == 3.0  # the row stays
+    for row, said in (
+        ("alicia,double,3", "there is no 'alicia'; did you mean 'alice'?"),
+        ("alice,doubel,3", "there is no 'doubel'; did you mean 'double'?"),
+        ("alice,double,5", "must be a number from 0 to 4; got '5'"),
+    ):
+        sheet.write_text(f"student,exercise,decision\n{row}\n")
+        with pytest.raises(WrongUsage, match=re.escape(said)):
+            grade()
 
 
 def test_a_review_shows_the_line_of_the_use_and_not_of_a_definition(room, hand_in, grade):

@@ -197,7 +197,7 @@ def test_a_slip_costs_the_points_of_one_check_and_another_beside_it_its_own():
     assert attention.points - outcome.points == 2
     text = "\n".join(feedback_lines(attention, outcome))
     assert "attention: 3 of 8 checks pass, 4 more but for one mistake" in text
-    assert text.count("it fails as that mistake makes it fail") == 4
+    assert text.count("the same mistake, which costs nothing more") == 4
 
     beside = slip.replace("scores = query @", "query = query.float()\n    scores = query @")
     outcome = check_here(questions_of("attention"), beside.replace("@ value", "@ value.float()"))

@@ -63,7 +63,7 @@ def attention(query, key, value, mask=None):
 # 3. Divide by the root of the last size of `query`, and mask before the softmax: what must a
 #    score be so that its exponential is 0?
 # 4. Fill masked scores with −∞, take the softmax over the keys, and set masked weights to 0 once
-#    more. For which queries does the last step matter?
+#    more: what would a query get that may attend to no key?
 
 
 # %% [mistakes]

@@ -96,6 +96,9 @@ def causal_weights(scores):
 # + mask.triu(diagonal=1)
 # + …
 # + masked_fill(mask,
+# ## scaled: The scores are divided by a root. Here they are taken as they are.
+# - torch.softmax(scores.masked_fill
+# + torch.softmax((scores / scores.shape[-1] ** 0.5).masked_fill
 # ## queries first: With more keys than queries the queries are taken as the first positions. They
 # are the last ones.
 # - mask.tril(diagonal=keys - queries)

@@ -138,7 +138,7 @@ class AnswerReader:
                 self.submission.tell(f"{file} is no Python, so its exercises are not known")
                 return
             marked = marked_in(text, self.exercises)
-            named = answered_by(_defined(tree), marked, self.exercises)
+            named = answered_by(defined_at_top(tree), marked, self.exercises)
         for exercise in named:
             self._take(exercise, file)
         if not named:
@@ -194,6 +194,7 @@ class AnswerReader:
             self._add(answer)
         elif not self.files[file].strip():
             self.submission.tell(f"{file} is empty")
+            self.submission.blank.add(exercise)
 
     def _answer(self, exercise: str, file: str) -> Answer | None:
         kind = self.exercises[exercise].parts.kind
@@ -276,7 +277,7 @@ def answered_by(
     return [name for name in fitting if name in answered]
 
 
-def _defined(tree: ast.Module) -> set[str]:
+def defined_at_top(tree: ast.Module) -> set[str]:
     """Return the names that a program defines at its top, also within a `try`."""
     names: set[str] = set()
     body = list(tree.body)

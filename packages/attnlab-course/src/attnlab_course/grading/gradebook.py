@@ -1,8 +1,8 @@
 """Points: of each student and exercise, with what the instructor decides and the late policy.
 
 Two sheets in the folder of grades wait for the instructor: `reviews.csv`, where answers that use a
-banned name are accepted or rejected, and `texts.csv`, where each criterion of a text gets its
-points. What is in them is kept when they are written again.
+banned name are accepted or rejected and any answer may be given other points, and `texts.csv`,
+where each criterion of a text gets its points. What is in them is kept when they are written again.
 """
 
 import datetime
@@ -13,17 +13,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from attnlab.errors import WrongUsage, did_you_mean
 from attnlab_course.catalog import holds_back
+from attnlab_course.cells import parse_program
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.grading.answers import entry_names
+from attnlab_course.grading.answers import defined_at_top, entry_names
 from attnlab_course.grading.bans import line_of_use
 from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.course_file import Course, read_number
-from attnlab_course.grading.file_names import inert
+from attnlab_course.grading.file_names import MOST_NAME, inert
 from attnlab_course.grading.grades import Grade, Gradebook, Row
 from attnlab_course.grading.roster import likely_name, match_students
 from attnlab_course.grading.sheets import Sheet
 from attnlab_course.grading.submission import Answer, Submission
+from attnlab_course.submit import file_label
 
 _LATE = re.compile(r"_LATE_\d+_")  # in the name of a file that Canvas wrote
 _DAY = datetime.timedelta(days=1)
@@ -72,10 +75,27 @@ def make_gradebook(
         row = Row(submission, tuple(grades), listing.facts(student), notes, unread)
         rows.append(_with_points(course, row))
     rows.sort(key=lambda row: row.student)
+    if with_absent:
+        _refuse_strangers(reviews, [row.student for row in rows], course.exercises)
     reviews.write()
     texts.write()
     more = (listing.unlisted, absent, tuple(passed_over))
     return Gradebook(course, exercises, tuple(rows), *more)
+
+
+def _refuse_strangers(reviews: Sheet, students: Iterable[str], exercises: Iterable[str]) -> None:
+    """Refuse a row that the instructor added for a student or an exercise that is not there.
+
+    Raises:
+        WrongUsage: there is one.
+    """
+    known = {file_label(student): student for student in students}
+    for student, exercise, answer in reviews.filled:
+        for name, names in ((student, known), (exercise, exercises)):
+            if not answer and name not in names:
+                raise WrongUsage(
+                    f"{reviews.path}: there is no {name!r}; {did_you_mean(name, names)}"
+                )
 
 
 def _counting(course: Course, submissions: Sequence[Submission]) -> tuple[str, ...]:
@@ -105,12 +125,28 @@ def _grade(
 ) -> Grade:
     """Grade an exercise with the sheets of reviews and texts."""
     reviews, texts = sheets
+    decision = _decision(course, submission, exercise, reviews)
+    if decision is not None:
+        return Grade(exercise, decision, course.of(exercise), graded=answer, is_decided=True)
     if exercise not in submission.answers:
         state = "blank" if exercise in submission.blank else "missing"
         return Grade(exercise, 0.0, course.of(exercise), state=state)
     if course.exercises[exercise].parts.kind == "text":
         return _grade_text(course, submission, exercise, texts)
     return _grade_program(course, submission.answers[exercise], answer, reviews)
+
+
+def _decision(
+    course: Course, submission: Submission, exercise: str, reviews: Sheet
+) -> float | None:
+    """Return the points that the instructor gives for an exercise; None if they are the checks'."""
+    answer = submission.answers.get(exercise)
+    digest = answer.digest[:12] if answer is not None else ""
+    entry = reviews.find((submission.student, exercise, digest))
+    if entry in ("", "accept", "reject"):
+        return None
+    what = f"{reviews.column} of {submission.student} {exercise}, unless accept or reject,"
+    return read_number(reviews.path, what, entry, course.of(exercise))
 
 
 def _with_points(course: Course, row: Row) -> Row:
@@ -121,6 +157,7 @@ def _with_points(course: Course, row: Row) -> Row:
     private = list(row.private)
     for grade in row.grades:
         private += _private(course, submission, grade)
+        private += _misnamed(course.exercises[grade.exercise], submission, grade)
     if course.deadline is not None and not row.facts.get("submitted"):
         if submission.created and row.time is None:
             private.append(
@@ -203,6 +240,18 @@ def _private(course: Course, submission: Submission, grade: Grade) -> Iterator[s
         yield f"{grade.exercise}: {answer.broken}"
     if answer.answer_digest in submission.claims.get(grade.exercise, ()):
         yield from _denied_claim(course.exercises[grade.exercise], answer)
+
+
+def _misnamed(exercise: CourseExercise, submission: Submission, grade: Grade) -> Iterator[str]:
+    """Yield the names that a program defines in place of the one that is asked for."""
+    if grade.graded is None or grade.graded.failure_kind != "Missing" or grade.is_decided:
+        return
+    tree = parse_program(submission.answers[grade.exercise].source)
+    wanted = entry_names(exercise)
+    defined = sorted(defined_at_top(tree) - wanted) if tree is not None else []
+    if defined:
+        names = inert(", ".join(defined), MOST_NAME)
+        yield f"{grade.exercise}: it defines {names}; a number in reviews.csv gives it points"
 
 
 def _denied_claim(exercise: CourseExercise, answer: GradedAnswer) -> Iterator[str]:

@@ -27,6 +27,7 @@ class Grade:
             text without points).
         graded: the result; None for texts, and where there is no answer.
         criteria: of a text, each with the points that it got from 0 to 1, empty while it waits.
+        is_decided: whether the instructor gave the points, in place of the checks.
     """
 
     exercise: str
@@ -36,12 +37,13 @@ class Grade:
     state: str = "graded"
     graded: GradedAnswer | None = None
     criteria: tuple[tuple[str, str], ...] = ()
+    is_decided: bool = False
 
     @property
     def is_open(self) -> bool:
         """Whether a person has to look at it."""
         is_unjudged = self.graded is not None and self.graded.unjudged is not None
-        return is_unjudged or self.state in ("needs review", "waits")
+        return (is_unjudged and not self.is_decided) or self.state in ("needs review", "waits")
 
     @property
     def cell(self) -> str:
@@ -55,6 +57,9 @@ class Grade:
         """Why points are missing: the name of the mistake, or the error; empty if not known."""
         kind = self.graded.failure_kind if self.graded is not None else ""
         mistake = self.graded.mistake if self.graded is not None else None
+        if kind == "Missing" and self.graded is not None:  # the name that is asked for
+            failures = filter(None, self.graded.checks.values())
+            return next(failure.words for failure in failures if failure.kind == kind)
         return mistake or (kind if kind in PYTHON_ERRORS else "")
 
 
@@ -164,6 +169,8 @@ class Gradebook:
         """
         if row.student in self.unlisted:
             return "unlisted"
+        if all(grade.is_decided for grade in row.grades):
+            return "graded"
         is_empty = not row.submission.answers and not row.submission.blank
         if is_empty and row.student not in self.absent:
             return "refused"

@@ -124,23 +124,30 @@ class Sheet:
             sheet.more[key] = {name: row[name] for name in row if name not in ours}
         return sheet
 
-    def ask(self, key: tuple[str, ...], reason: str, allowed: Sequence[str] = ()) -> str:
-        """Return what the instructor filled in for a key, and keep its row in the sheet.
+    def find(self, key: tuple[str, ...]) -> str:
+        """Return what the instructor filled in for a key; an empty text without.
 
         A row without the answer's hash is about whatever was handed in.
+        """
+        key = tuple(map(inert_cell, key))
+        place = self.keys.index("answer")
+        any_answer = (*key[:place], "", *key[place + 1 :])
+        entry = self.filled.get(_by_file(key)) or self.filled.get(_by_file(any_answer), "")
+        return entry.lower()
+
+    def ask(self, key: tuple[str, ...], reason: str, allowed: Sequence[str] = ()) -> str:
+        """Return what the instructor filled in for a key, and keep its row in the sheet.
 
         Raises:
             WrongUsage: something else than what is allowed.
         """
         key = tuple(map(inert_cell, key))
         self.reasons[key] = reason
-        place = self.keys.index("answer")
-        any_answer = (*key[:place], "", *key[place + 1 :])
-        entry = self.filled.get(_by_file(key)) or self.filled.get(_by_file(any_answer), "")
-        if allowed and entry.lower() not in allowed:
+        entry = self.find(key)
+        if allowed and entry not in allowed:
             hint = did_you_mean(entry, [word for word in allowed if word])
             raise WrongUsage(f"{self.path}: {self.column} of {' '.join(key)} is {entry!r}; {hint}")
-        return entry.lower()
+        return entry
 
     def write(self) -> None:
         """Write the rows that were filled in or requested; no file if there are none."""

@@ -15,6 +15,7 @@ from attnlab_course.judge import OPEN, costs_points, passed_words
 from attnlab_course.sandbox.replies import PYTHON_ERRORS, TOO_LARGE
 
 _BLANK = "nothing is written in it"
+_DECIDED = "a person gave these points"
 _SENTENCES = {
     "shape": "its shape is wrong",
     "finite": "it gives numbers that are not finite",
@@ -76,6 +77,8 @@ def grade_words(grade: Grade) -> str:
     An error while the program is loaded is shown in full: at that time it has seen no input.
     """
     graded = grade.graded
+    if grade.is_decided:
+        return _DECIDED
     if grade.state != "graded" or graded is None:
         return _STATES.get(grade.state, "")
     if graded.broken is not None:
@@ -91,7 +94,7 @@ def _why_not_all(grade: Grade) -> str:
     if grade.points == grade.of and not grade.is_open:
         return ""
     graded = grade.graded
-    if grade.state != "graded" or graded is None or graded.is_blank:
+    if grade.is_decided or grade.state != "graded" or graded is None or graded.is_blank:
         return grade_words(grade)
     failed = [name for name, failure in graded.checks.items() if costs_points(failure)]
     why = f" ({failure_words(graded.failure_kind)})" if graded.failure_kind else ""

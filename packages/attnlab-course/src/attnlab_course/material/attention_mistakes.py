@@ -39,6 +39,11 @@ _MASK_MISTAKES: dict[str, tuple[tuple[tuple[str, str], ...], str]] = {
         "Masked scores are set to 0, as by a product with the mask. 0 is a score like any other, "
         "and e^0 is 1: masked keys need a score of −∞.",
     ),
+    "mask unused": (
+        (("", ""),),
+        "The mask changes nothing. `scores.masked_fill(…)` returns other scores and leaves `scores`"
+        " as they are: what it returns must be kept.",
+    ),
     "mask after the softmax": (
         (("", "weights * mask"),),
         "Masked keys are removed after the softmax, so the weights that are left sum to less "

@@ -101,7 +101,8 @@ export function makeModels({ lab: own }, page) {
   }
 
   async function list() {
-    const found = await askServer("/api/models").catch(() => []);
+    const found = await askServer("/api/models").catch(({ message }) => message);
+    if (typeof found === "string") return there.replaceChildren(make("li", { class: "note" }, found));
     there.replaceChildren(...found.map(({ name: each, kind }) =>
       make("li", {}, makeButton(each, () => open(each)), make("span", { class: "note" }, MODEL_WORDS.kinds[kind]))));
     if (!found.length) there.append(make("li", { class: "note" }, MODEL_WORDS.none));
