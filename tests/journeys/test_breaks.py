@@ -152,7 +152,7 @@ what is recorded is not what was computed
     attnlab/look/recording/recorder.py _copied = lambda *args: real(*args) * 1.01
     models::a_hugging_face model_kinds::modules_and model_kinds::gradient_times_attention
 what cannot be shown is not named
-    attnlab/pretrained/tracing.py ModelTrace.why_set_aside = property(lambda self: '')
+    attnlab/pretrained/model_trace.py ModelTrace.why_set_aside = property(lambda self: '')
     model_kinds::what_cannot_be
 the mask of a cut is open
     attnlab/edits/attention_edits.py _with_allowed = lambda mask, allowed: mask

@@ -305,6 +305,44 @@ def test_means_leave_out_the_padding_that_a_mask_tells_of(form, over):
         assert torch.allclose(found, mean.expand_as(found), atol=1e-12), (row, length)
 
 
+class Halved(op.Edit):
+    """An edit of one's own that changes what it is given in place."""
+
+    def change(self, values, context):
+        return values.mul_(0.5)
+
+
+class Forgetful(op.Edit):
+    """An edit that forgets to return the values."""
+
+    def change(self, values, context):
+        values.mul_(0.5)
+
+
+class Narrowing(op.Edit):
+    """An edit that returns values of another shape."""
+
+    def change(self, values, context):
+        return values[..., :-1]
+
+
+def test_an_edit_of_ones_own_may_change_its_values_in_place():
+    model, site = make("decoder", 1), "layers.0.residual_after"
+    with edit(model, op.ScaleSite(site=site, query=2, factor=0.5)) as expected:
+        output = model(tokens())
+    with edit(model, Halved(site=site, query=2)) as certificate:
+        assert torch.equal(model(tokens()), output)
+    (change,), (other,) = certificate.edits, expected.edits
+    assert change.changed == other.changed > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [(Forgetful, "returned a NoneType; have it return"), (Narrowing, "of shape")]
+)
+def test_an_edit_of_ones_own_that_returns_no_values_that_fit_is_told(kind, words):
+    refused(words, make("decoder", 1), kind(site="layers.0.residual_after"), tokens())
+
+
 def test_a_list_of_tensors_of_one_whole_number_is_a_list_of_numbers():
     assert targets.normal("head", [torch.tensor(True)]) == 1
     assert targets.normal("head", [torch.tensor(2), 3]) == (2, 3)

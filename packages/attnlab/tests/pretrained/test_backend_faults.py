@@ -155,7 +155,10 @@ class _Odd(nn.Module):
     ("fault", "why"),
     [
         ("called once more from time to time", "was reached 2 times in one pass"),
-        ("not heeded", "its heads were zeroed, and the output did not change"),
+        (
+            "not heeded",
+            "its heads were replaced, by zeros and by large numbers",
+        ),
         ("dropout left on", "gives a different output each time"),
     ],
 )

@@ -351,6 +351,21 @@ def test_what_attends_once_for_each_piece_is_edited_in_all_of_them():
     assert len(recording.all(next(iter(recording)))) == 3
 
 
+@torch.no_grad()
+def test_rows_of_windows_are_not_taken_for_inputs():
+    foreign = FAMILIES["swin"].build()
+    model, inputs = attach(foreign), probe_inputs(foreign)
+    site = next(path for path, _ in model.attention_points())
+    with (
+        pytest.raises(WrongUsage, match=r"rows for 1 input, such as windows .* leave row= out"),
+        attnlab.edit(model, attnlab.ZeroHead(site=site, head=0, row=0)),
+    ):
+        model(**inputs)
+    with attnlab.edit(model, attnlab.ZeroHead(site=site, head=0)) as certificate:
+        model(**inputs)
+    assert certificate.holds
+
+
 def test_what_attends_more_often_than_the_doors_know_is_told():
     class Thrice(Attention):
         def forward(self, x):

@@ -71,6 +71,16 @@ Turned = kind(
 )  # keys share themselves out
 
 
+SinkLeftOut = kind(
+    "SinkLeftOut",
+    weights=lambda self, q, k: nn.functional.pad(q @ k.mT, (0, 1)).softmax(-1)[..., :-1],
+)
+InPlaceByNothing = kind(
+    "InPlaceByNothing",
+    weights=lambda self, q, k: usual(self, q, k).masked_fill_(torch.zeros(6, 6).bool(), 0.0),
+)
+
+
 class Selected(SoftmaxAttention):
     """Scores are selected before the softmax, so that its weights are what mixes the tokens."""
 
@@ -112,7 +122,17 @@ FewerQueries = kind(
 )
 
 
-WEIGHTS = [Masked, MaskedInPlace, TopTwo, Talking, Difference, Turned, Selected]
+WEIGHTS = [
+    Masked,
+    MaskedInPlace,
+    TopTwo,
+    Talking,
+    Difference,
+    Turned,
+    SinkLeftOut,
+    InPlaceByNothing,
+    Selected,
+]
 PRODUCTS = [Twice, ValuesFirst, ValuesTurned, Named, BothFirst, FewerQueries]
 
 
@@ -219,6 +239,19 @@ def test_weights_that_are_changed_in_a_later_pass_alone_are_refused_there(*, in_
     assert len(recording) == 2
 
 
+def test_gradients_of_torch_func_pass_through_edits_of_attention_that_is_written_out():
+    model = Layers(SoftmaxAttention).eval()
+    lab, zero = attnlab.load(model, example=(X,)), attnlab.ZeroHead(layer=1, head=2)
+    x = X.clone().requires_grad_()
+    with attnlab.edit(lab, zero):
+        model(x).square().sum().backward()
+        found = torch.func.grad(lambda x: model(x).square().sum())(X)
+    assert torch.allclose(found, x.grad, atol=1e-6)
+    with attnlab.edit(lab, zero), torch.no_grad():
+        expected = model(X)
+        assert torch.allclose(torch.vmap(lambda x: model(x[None])[0])(X), expected, atol=1e-6)
+
+
 def test_dropout_in_training_changes_no_weights_that_are_shown():
     class Dropping(SoftmaxAttention):
         def weights(self, query, key):
@@ -317,10 +350,6 @@ class Slots(SoftmaxAttention):
 MeanOfHeads = kind(
     "MeanOfHeads", mix=lambda self, q, k, v: self.weights(q, k).mean(1, keepdim=True) @ v
 )
-SinkLeftOut = kind(
-    "SinkLeftOut",
-    weights=lambda self, q, k: nn.functional.pad(q @ k.mT, (0, 1)).softmax(-1)[..., :-1],
-)
 BySum = kind(
     "BySum", mix=lambda self, q, k, v: (self.weights(q, k).unsqueeze(-1) * v.unsqueeze(2)).sum(3)
 )
@@ -339,7 +368,6 @@ REFUSED: list[tuple[type[Attention], str]] = [
     (Codebook, "not tokens"),
     # met, and cannot be shown
     (MeanOfHeads, r"a softmax over the last axis of \(2, 4, 6, 6\) without a product"),
-    (SinkLeftOut, r"a softmax over the last axis of \(2, 4, 6, 7\) without a product"),
     (BySum, r"a softmax over the last axis of \(2, 4, 6, 6\) without a product"),
     (Sigmoid, "sigmoid of a product of two activations"),
     (Mapped, "operations under torch.vmap"),
@@ -350,6 +378,141 @@ REFUSED: list[tuple[type[Attention], str]] = [
 def test_what_mixes_no_tokens_or_cannot_be_shown_is_refused_and_the_reason_said(kind, words):
     with pytest.raises(CouldNotRun, match=f"no attention was found .* {words}"):
         attnlab.load(Layers(kind).eval(), example=(X,))
+
+
+class RelativeValues(SoftmaxAttention):
+    """The weights multiply the values and a vector for each distance too (Shaw et al. 2018)."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(11, 4))
+
+    def mix(self, query, key, value):
+        weights = self.weights(query, key)
+        distances = torch.arange(6) - torch.arange(6)[:, None]
+        return weights @ value + torch.einsum("bhij,ijd->bhid", weights, self.table[distances + 5])
+
+
+class RelativeFirst(RelativeValues):
+    """The same, in the other order."""
+
+    def mix(self, query, key, value):
+        weights = self.weights(query, key)
+        distances = torch.arange(6) - torch.arange(6)[:, None]
+        return torch.einsum("bhij,ijd->bhid", weights, self.table[distances + 5]) + weights @ value
+
+
+@pytest.mark.parametrize("kind", [RelativeValues, RelativeFirst])
+@torch.no_grad()
+def test_a_product_that_is_not_all_of_a_head_is_not_shown_as_its_output(kind):
+    model = Layers(kind).eval()
+    lab, site = attnlab.load(model, example=(X,)), "layers.0.attention"
+    with attnlab.record(lab, f"{site}.weights") as recording:
+        plain = model(X)
+    layer = model.layers[0]
+    weights = layer.weights(*layer.parts(X)[:2])
+    assert torch.equal(recording[f"{site}.weights"], weights)
+    with (
+        pytest.raises(WrongUsage, match="no 'heads'"),
+        attnlab.edit(lab, attnlab.ZeroHead(layer=0, head=1)),
+    ):
+        pass
+    cut = attnlab.CutEdge(layer=0, head=1, query=3, key=2, renormalise=False)
+    with attnlab.edit(lab, cut):
+        edited = model(X)
+    assert float((edited - plain)[:, 3].abs().max()) > 1e-4
+
+
+class LengthFirst(nn.Module):
+    """Attention over (length, batch, width), with the heads joined to the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.project, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def weights(self, x):
+        length, batch, _ = x.shape
+        joined = (t.reshape(length, batch * 4, 4) for t in self.project(x).chunk(3, -1))
+        query, key, value = (part.transpose(0, 1) for part in joined)
+        blocked = torch.full((length, length), float("-inf")).triu(1)
+        return (query @ key.mT / 2 + blocked).softmax(-1), value
+
+    def forward(self, x):
+        weights, value = self.weights(x)
+        return self.out((weights @ value).transpose(0, 1).reshape(x.shape))
+
+
+@pytest.mark.parametrize("sizes", [(4, 2), (2, 4), (4, 4), (3, 2)])  # 8 rows are 2 · 4 and 4 · 2
+@torch.no_grad()
+def test_heads_that_are_joined_to_a_batch_on_the_second_axis_are_told_from_inputs(sizes):
+    torch.manual_seed(0)
+    model, x = LengthFirst().eval(), torch.randn(*sizes, 16)
+    lab, site = attnlab.load(model, example=(x,)), "layers.0.attention"
+    with attnlab.record(lab, f"{site}.weights") as recording:
+        plain = model(x)
+    weights, value = model.weights(x)
+    assert torch.equal(recording[f"{site}.weights"], weights.unflatten(0, (sizes[1], 4)))
+    heads = (weights @ value).unflatten(0, (sizes[1], 4))
+    heads[1, 2] = 0.0
+    expected = model.out(heads.permute(2, 0, 1, 3).reshape(x.shape))
+    with attnlab.edit(lab, attnlab.ZeroHead(layer=0, head=2, row=1)):
+        edited = model(x)
+    assert torch.allclose(edited, expected, atol=1e-6)
+    assert torch.equal(edited[:, 0], plain[:, 0])
+
+
+@torch.no_grad()
+def test_batch_first_cross_attention_whose_queries_do_not_meet_is_not_taken_for_length_first():
+    class Cross(SoftmaxAttention):
+        def forward(self, x, memory):
+            joined = (self.query(x), self.key(memory), self.value(memory))
+            query, key, value = (
+                part.unflatten(-1, (4, 4)).transpose(1, 2).flatten(0, 1) for part in joined
+            )
+            self.seen = (query @ key.mT).softmax(-1)
+            return self.out((self.seen @ value).unflatten(0, (-1, 4)).transpose(1, 2).flatten(2))
+
+    torch.manual_seed(0)
+    model, memory = Cross().eval(), torch.randn(2, 5, 16)
+    lab = attnlab.load(model, example=(X, memory))
+    with attnlab.record(lab, "*.weights") as recording:
+        model(X, memory)
+    (site,) = recording
+    assert torch.equal(recording[site], model.seen.unflatten(0, (2, 4)))
+
+
+@torch.no_grad()
+def test_heads_that_are_zeros_or_too_small_to_count_load():
+    class Faint(SoftmaxAttention):
+        def __init__(self):
+            super().__init__()
+            self.value.weight.data.mul_(1e-20)
+            self.value.bias.data.zero_()
+
+    class Nothing(SoftmaxAttention):
+        def __init__(self):
+            super().__init__()
+            self.value = nn.Linear(16, 16, bias=False)
+            self.value.weight.data.zero_()
+
+    for faint in (Faint, Nothing):
+        model = Layers(faint).eval()
+        lab = attnlab.load(model, example=(X,))
+        with attnlab.record(lab, "*.weights") as recording:
+            model(X)
+        expected = model.layers[0].weights(*model.layers[0].parts(X)[:2])
+        assert torch.equal(recording["layers.0.attention.weights"], expected)
+
+
+@torch.no_grad()
+def test_heads_that_the_output_never_hears_of_are_refused():
+    class Deaf(SoftmaxAttention):
+        def forward(self, x):
+            super().forward(x)
+            return self.out(x)
+
+    with pytest.raises(CouldNotRun, match="nothing that the model returns"):
+        attnlab.load(Layers(Deaf).eval(), example=(X,))
 
 
 @torch.no_grad()
@@ -425,6 +588,8 @@ def test_keys_that_multi_head_attention_adds_at_the_end_move_no_query(added):
 FAULTS = [  # of a kind that is shown, under which it is not
     ("tracing", "weights.differ_from(product.matrix.reshape(shape))", "False", Masked),
     ("tracing", "self.copied.reshape(", "self.made[0].reshape(", MaskedInPlace),
+    ("tracing", "version_of(self.made[0]) != self.version", "False", InPlaceByNothing),
+    ("backends.products", "or _is_of_some_keys(output, weights)", "", SinkLeftOut),
     ("backends.functions", "point.shows_product", "False", Masked),
     ("backends.products", "chosen[..., places, start + places]", "chosen[..., 0, 0]", Masked),
     ("backends.products", "self.place == 1 and", "False and", ValuesTurned),

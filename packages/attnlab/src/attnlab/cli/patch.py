@@ -15,9 +15,6 @@ from attnlab.cli.terminal import print_json, say_lines
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from attnlab.edits.effects import PatchTarget
     from attnlab.edits.effects.pairs import PairFile
 
 
@@ -36,13 +33,10 @@ class PathOptions:
     """With paths: the inputs by which a receiving head is reached: query, key, value; by default
     all."""
 
-    def of(self, model: "nn.Module") -> dict[str, Any]:
-        """Return the arguments of `patch_paths`."""
-        options: dict[str, Any] = {}
-        for name, value in vars(self).items():
-            if value is not None:
-                options[name] = value if name == "into" else _targets(model, value)
-        return options
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments of `patch_paths`."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 _ALL_PATHS = PathOptions()
@@ -119,7 +113,7 @@ def patch(
     model = open_prompts(run, PretrainedOptions(ends_in=ends_in)).model
     find = partial(patch_all, what=chosen, each_position=positions or None, estimate=estimate)
     if chosen == "paths":
-        find = partial(patch_paths, **path_options.of(model))
+        find = partial(patch_paths, **path_options.given)
     metric = Metric("logit_difference", target=texts.answer, others=texts.wrong)
     with counting(f"patch {chosen}", is_quiet=as_json) as tell:
         how = SweepOptions(progress=tell)
@@ -173,18 +167,3 @@ def _check_what(
         raise WrongUsage("--estimate is for places; paths are patched.")
     if positions and what in ("paths", "attentions", "mlps"):
         raise WrongUsage(f"--positions is for heads; {what} takes none.")
-
-
-def _targets(model: "nn.Module", names: list[str]) -> "list[PatchTarget]":
-    """Find heads, feed-forward parts by their paths, and the logits."""
-    from attnlab.edits.effects import PatchTarget
-    from attnlab.look.heads import attentions, chosen_heads
-
-    targets = []
-    for name in names:
-        if name == "logits" or name.endswith("feed_forward"):
-            targets.append(PatchTarget(name))
-            continue
-        for part, heads in chosen_heads(model, attentions(model), [name]).items():
-            targets += [PatchTarget(part, head) for head in heads]
-    return targets

@@ -8,6 +8,7 @@ the order is the model's: first the mask, then scores, weights, heads.
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from attnlab.edits.coverage import Coverage
 from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import EditContext, Positions, TokenHistory, positions_at
 from attnlab.edits.targets import axes_of
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.look.heads import number_of_heads
 from attnlab.look.recording.budget import in_words
 from attnlab.look.recording.tokens import Vocabulary
@@ -191,6 +192,8 @@ class Editor(Hook):
         if "head" in at.axes and coverage.edit.head is not None:
             heads = coverage.edit.heads_in(self._num_heads[part], part)
         rows, chosen = coverage.rows(batch), coverage.chosen(at)
+        if rows is not None:
+            _check_rows(coverage.edit, at, batch)
         if chosen is not None and chosen.shape[0] > 1 and rows is not None:
             chosen = chosen[rows]
         channels = coverage.edit.channels_in(new, at.site)
@@ -236,7 +239,8 @@ class Editor(Hook):
             whole=new,
             visible=None if visible is None else visible[index],
         )
-        changed = coverage.rule.change(here, context).to(new.dtype)
+        # A copy: an edit may change what it is given in place.
+        changed = _fitting(coverage.rule.change(here.clone(), context), here, coverage.edit)
         if chosen is not None:
             changed = torch.where(chosen, changed, here)
         new[index] = changed
@@ -257,6 +261,33 @@ class Editor(Hook):
             heads = query[1]
         _check_room(part, 4 * rows * heads * query[-2] * key[-2], device)
         return rows, heads
+
+
+def _fitting(changed: Any, here: Tensor, edit: Edit) -> Tensor:
+    """Return what an edit has made of some values, in their dtype; raise if it does not fit."""
+    if not isinstance(changed, Tensor):
+        raise WrongUsage(
+            f"{edit!r}: change(values, context) returned {type_words(changed)}; have it return the "
+            "changed values."
+        )
+    try:
+        changed.expand(here.shape)
+    except RuntimeError:
+        raise WrongUsage(
+            f"{edit!r}: change(values, context) must return values of shape "
+            f"{shape_text(here.shape)}; got {shape_text(changed.shape)}."
+        ) from None
+    return changed.to(here.dtype)
+
+
+def _check_rows(edit: Edit, at: Positions, batch: int) -> None:
+    """Raise if rows are chosen where they are no inputs, as windows of a picture are."""
+    inputs = batch if at.stack_text is None else at.stack_text.tokens.shape[0]
+    if batch > inputs > 0:
+        raise WrongUsage(
+            f"{edit!r}: {at.site} has {batch} rows for {inputs} input{'s' if inputs > 1 else ''}, "
+            "such as windows of a picture, so row= names no input; leave row= out."
+        )
 
 
 def _check_first_axes(coverages: Sequence[Coverage], at: Positions, value: Tensor) -> None:

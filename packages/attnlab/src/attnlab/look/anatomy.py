@@ -22,9 +22,10 @@ from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.pretrained.model import Pretrained
+from attnlab.pretrained.model_trace import ModelTrace, TracedAttention, TracedCall
 from attnlab.pretrained.structure import StackStructure
 from attnlab.pretrained.text import text_config
-from attnlab.pretrained.tracing import ModelTrace, TracedAttention, TracedCall, trace_model
+from attnlab.pretrained.tracing import trace_model
 from attnlab.sites import set_aside, site_of
 
 Function = Callable[[Tensor], Tensor]
@@ -239,7 +240,10 @@ def _reader_of(model: Pretrained) -> str:
         for path, module in model.foreign.named_modules():
             if path and module is embedding:
                 return str(path)
-    raise CouldNotRun(f"{type(model.foreign).__name__} has no output embedding for a lens to read.")
+    raise CouldNotRun(
+        f"{type(model.foreign).__name__} shows no output embedding for a lens to read: its "
+        'get_output_embeddings() returns that module, and its output is a mapping with "logits".'
+    )
 
 
 def _behind(

@@ -13,16 +13,12 @@ from torch.nn.parameter import is_lazy
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, one_line
 from attnlab.pretrained.model import Family, Pretrained, family_of
 from attnlab.pretrained.model_state import state_kept
+from attnlab.pretrained.model_trace import ModelTrace
 from attnlab.pretrained.pass_state import uncompiled
 from attnlab.pretrained.probe import probe_inputs
 from attnlab.pretrained.structure import find_structure
 from attnlab.pretrained.text import is_encoder_decoder
-from attnlab.pretrained.tracing import (
-    Inputs,
-    ModelTrace,
-    first_tensor,
-    trace_model,
-)
+from attnlab.pretrained.tracing import Inputs, first_tensor, trace_model
 from attnlab.pretrained.verify import require_batch_first, require_visited, verify
 from attnlab.sites import SitedModule
 
@@ -73,7 +69,8 @@ def attach(
         )
         model.example = inputs
         model.backends = verify(model, inputs)
-        require_batch_first(model, inputs)
+        if not trace.is_length_first:
+            require_batch_first(model, inputs)
         if family is not None:
             require_visited(model, family, inputs)
         _require_same_modules(before, foreign)

@@ -31,6 +31,7 @@ from attnlab.pretrained.backends.caches import reorders_recorded
 from attnlab.pretrained.backends.functions import Functions
 from attnlab.pretrained.backends.multi_head import left_out
 from attnlab.pretrained.backends.registry import Finder, attentions_hooked
+from attnlab.pretrained.model_trace import ModuleCall
 from attnlab.pretrained.module_sites import ModulePoint, module_points
 from attnlab.pretrained.pass_state import (
     ForeignModel,
@@ -47,7 +48,7 @@ from attnlab.pretrained.structure import (
     BlockStructure,
     StackStructure,
 )
-from attnlab.pretrained.tracing import ModuleCall, first_tensor, tensor_of
+from attnlab.pretrained.tracing import first_tensor, tensor_of
 
 _HOW_ELSE = ", as after set_attn_implementation or with output_attentions=True"
 _STREAMS = ("residual_between", "residual_after_cross")

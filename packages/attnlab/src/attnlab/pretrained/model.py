@@ -32,6 +32,7 @@ from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.pretrained.attention_call import AttentionPoint, BlockPoint, StackPoint
 from attnlab.pretrained.card import model_card
 from attnlab.pretrained.hooks import ForeignHooks
+from attnlab.pretrained.model_trace import ModuleCall
 from attnlab.pretrained.module_sites import expose, expose_matching, module_path
 from attnlab.pretrained.pass_state import ForeignModel, PassState, hooks_hidden, remove_copied_hooks
 from attnlab.pretrained.structure import (
@@ -40,7 +41,7 @@ from attnlab.pretrained.structure import (
     ModelStructure,
 )
 from attnlab.pretrained.text import TokenNames, text_config, text_inputs
-from attnlab.pretrained.tracing import Inputs, ModuleCall, tensor_of
+from attnlab.pretrained.tracing import Inputs, tensor_of
 from attnlab.sites import SitedModule
 
 

@@ -21,8 +21,9 @@ from torch.overrides import TorchFunctionMode
 from attnlab.errors import WrongUsage
 from attnlab.pretrained.backends.caches import order_of
 from attnlab.pretrained.images import image_places
+from attnlab.pretrained.model_trace import ModuleCall
 from attnlab.pretrained.structure import ModelStructure
-from attnlab.pretrained.tracing import ModuleCall, inside
+from attnlab.pretrained.tracing import inside
 from attnlab.sites import SitedModule
 
 _lock = threading.Lock()

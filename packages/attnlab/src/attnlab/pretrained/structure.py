@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun
+from attnlab.pretrained.model_trace import ModelTrace, ModuleCall, TracedAttention, TracedCall
 from attnlab.pretrained.origins import are_one_sequence
-from attnlab.pretrained.tracing import ModelTrace, ModuleCall, TracedAttention, TracedCall
 
 
 @dataclass(frozen=True)

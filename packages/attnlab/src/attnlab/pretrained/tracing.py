@@ -12,20 +12,28 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from attnlab.errors import not_none
 from attnlab.pretrained.attention_call import SOFTMAXES, softmax_parts
-from attnlab.pretrained.backends.functions import SDPA, is_over_keys
+from attnlab.pretrained.backends.functions import SDPA, is_over_keys, version_of
 from attnlab.pretrained.backends.multi_head import MULTI_HEAD
-from attnlab.pretrained.backends.products import WeightsProduct, carries, is_one_of, operands_of
+from attnlab.pretrained.backends.products import (
+    PRODUCTS,
+    WeightsProduct,
+    carries,
+    is_one_of,
+    operands_of,
+)
 from attnlab.pretrained.backends.registry import calls_watched
 from attnlab.pretrained.lineage import Lineage
+from attnlab.pretrained.model_trace import ModelTrace, ModuleCall, TracedAttention, TracedCall
 from attnlab.pretrained.origins import Marks, Origins
 from attnlab.shapes import shape_text
 
@@ -38,118 +46,45 @@ _PENDING = 16  # softmaxes that are followed at once
 _FLEX = "torch.nn.attention.flex_attention"
 
 
-class ModuleCall(NamedTuple):
-    """A call of a module in one pass: its path in the foreign model, and how many calls of it came
-    before."""
-
-    path: str
-    number: int = 0
-
-
-@dataclass
-class TracedCall:
-    """One call of a module: path, number (how often it was called before), its input and output.
-
-    gives: "tensor", "one" (a tuple of one), or "other" · projects: the module multiplies with a
-    matrix of its own.
-    """
-
-    path: str
-    number: int
-    input: Tensor | None
-    begun: int
-    ended: int = 0
-    output: Tensor | None = None
-    gives: str = "other"
-    projects: bool = False
-
-    @property
-    def place(self) -> ModuleCall:
-        """The module, and which of its calls."""
-        return ModuleCall(self.path, self.number)
-
-
-@dataclass
-class TracedAttention:
-    """One attention in the trace.
-
-    backend: which one found it · path: the module that calls it · number: that call's · nth: its
-    number among what this backend finds in that call, other softmaxes included · heads (batch,
-    head, query, width): their output, None where it was not seen · is_cross: keys come from another
-    tensor than queries, where that was seen · is_length_first: the calling module puts the length
-    before the batch · shows_product: the weights are changed between the softmax and the values ·
-    query_from, key_from: what queries and keys were made from, as `Origins` marks it.
-    """
-
-    backend: str
-    path: str
-    number: int
-    nth: int
-    begun: int
-    num_heads: int
-    num_kv_heads: int
-    num_queries: int
-    num_keys: int
-    batch: int = 1
-    heads: Tensor | None = None
-    is_cross: bool = False
-    is_length_first: bool = False
-    shows_product: bool = False
-    query_from: Marks = frozenset()
-    key_from: Marks = frozenset()
-
-    @property
-    def place(self) -> ModuleCall:
-        """The module that calls it, and in which of its calls."""
-        return ModuleCall(self.path, self.number)
-
-
-@dataclass
-class ModelTrace:
-    """What happened in one pass, in order: calls of modules, attentions, and the model's output.
-
-    set_aside: softmaxes that multiply something and are no attention over tokens: the module, why ·
-    unread: what was met and cannot be shown, in words.
-    """
-
-    calls: list[TracedCall] = field(default_factory=list)
-    attentions: list[TracedAttention] = field(default_factory=list)
-    output: Any = None
-    set_aside: list[tuple[str, str]] = field(default_factory=list)
-    unread: dict[str, None] = field(default_factory=dict)
-
-    @property
-    def why_set_aside(self) -> str:
-        """A sentence on softmaxes that are no attention or cannot be shown, to end a message."""
-        if not self.set_aside and self.unread:
-            return f" It computes {'; and '.join(self.unread)}, which cannot be shown."
-        if not self.set_aside:
-            return ""
-        path, reason = self.set_aside[0]
-        return f" The softmax in {path or 'the model'} {reason}."
-
-
 @torch.no_grad()
 def trace_model(model: nn.Module, inputs: Inputs) -> ModelTrace:
     """Run a model once and record its module calls and attentions."""
-    batch = next((value.shape[0] for value in inputs.values() if has_rows(value)), 1)
-    tracer = _Tracer(model, batch)
-    with ExitStack() as stack:
-        tracer.install(stack)
-        for name, value in inputs.items():
-            if isinstance(value, Tensor):
-                tracer.origins.mark(value, name)
-        tracer.trace.output = model(**inputs)
-    tracer.number_softmaxes()
-    return tracer.trace
+    first = next((value for value in inputs.values() if has_rows(value)), torch.empty(1, 1))
+    tracer = _Tracer(model, first.shape[0])
+    trace = tracer.run(inputs)
+    # How many of the rows (batch · head, …) are an input's follows from the axis of the inputs.
+    is_plain = tracer.joins_heads and not hasattr(model, "config")
+    if is_plain and _is_length_first(model, inputs, first, first_tensor(trace.output)):
+        trace = _Tracer(model, first.shape[1], is_length_first=True).run(inputs)
+    return trace
+
+
+def _is_length_first(
+    model: nn.Module, inputs: Inputs, first: Tensor, output: Tensor | None
+) -> bool:
+    """Is the second axis of the inputs that of the batch?
+
+    Then a change of all inputs at its first index changes the output there alone.
+    """
+    if output is None or output.shape[:2] != first.shape[:2] or min(first.shape[:2]) < 2:
+        return False
+    changed = dict(inputs)
+    for name, value in inputs.items():
+        is_like_first = has_rows(value) and value.dim() == first.dim() and value.shape[1] > 1
+        if is_like_first and value.dtype != torch.bool:  # no mask
+            changed[name] = torch.cat((value[:, 1:2], value[:, 1:]), 1)
+    after = not_none(first_tensor(model(**changed)))
+    moved = (after != output).reshape(*first.shape[:2], -1).any(-1).any(0)
+    return bool(moved[0]) and not bool(moved[1:].any())
 
 
 class _Tracer:
     """Records every module, every softmax, and the calls of attention functions in the registry."""
 
-    def __init__(self, model: nn.Module, batch: int) -> None:
-        self.trace = ModelTrace()
+    def __init__(self, model: nn.Module, batch: int, *, is_length_first: bool = False) -> None:
+        self.trace = ModelTrace(is_length_first=is_length_first)
         self._batch = batch
+        self.joins_heads = False  # with the batch, in some attention
         self.model = model
         self._paths = {module: path for path, module in model.named_modules()}
         self._open: list[TracedCall] = []
@@ -160,6 +95,17 @@ class _Tracer:
         self._clock = 0
         self.is_inside = False
         self.origins = Origins()
+
+    def run(self, inputs: Inputs) -> ModelTrace:
+        """Run the model once, and return its trace."""
+        with ExitStack() as stack:
+            self.install(stack)
+            for name, value in inputs.items():
+                if isinstance(value, Tensor):
+                    self.origins.mark(value, name)
+            self.trace.output = self.model(**inputs)
+        self.number_softmaxes()
+        return self.trace
 
     def install(self, stack: ExitStack) -> None:
         """Install all hooks; closing the stack removes them."""
@@ -196,6 +142,7 @@ class _Tracer:
         heads, lengths = (query.shape[1], key.shape[1]), (query.shape[-2], key.shape[-2])
         sizes = (*heads, *lengths, query.shape[0])
         attention = TracedAttention(backend, *place, nth, self._clock, *sizes)
+        attention.is_length_first = self.trace.is_length_first
         self.trace.attentions.append(attention)
         if calls is not None:
             number = next(i for i, softmax in enumerate(self._softmaxes) if softmax is calls)
@@ -241,7 +188,7 @@ class _Tracer:
         """Reshape (batch · head, length, width) to (batch, head, length, width)."""
         if values.dim() == 4:
             return values
-        rows = 1
+        rows, self.joins_heads = 1, True
         if values.shape[0] % self._batch == 0:
             rows = self._batch
         return values.reshape(rows, -1, *values.shape[1:])
@@ -304,6 +251,7 @@ class _FunctionTracer(TorchFunctionMode):
         self._tracer = tracer
         self._weights: deque[_Weights] = deque(maxlen=_PENDING)
         self._across: deque[Tensor] = deque(maxlen=_PENDING)
+        self._made_of: Any = WeakTensorKeyDictionary()  # of a softmax's weights alone
         self._lineage = Lineage(tracer.model)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -328,6 +276,7 @@ class _FunctionTracer(TorchFunctionMode):
             self._softmax(args, kwargs, output)
             return output
         self._note(func, args, output)
+        self._count(func, args, kwargs, output)
         self._follow(func, args, kwargs, output)
         return output
 
@@ -366,8 +315,10 @@ class _FunctionTracer(TorchFunctionMode):
         else:
             is_compared = self._lineage.is_product(scores)
             sides = tracer.origins.factors(scores)
-            weights = _Weights(output.clone(), [output], shape, calls, is_compared, sides, scores)
+            copied, version = output.clone(), version_of(output)
+            weights = _Weights(copied, version, [output], shape, calls, is_compared, sides, scores)
             self._weights.append(weights)
+            self._made_of[output] = weights
 
     def _fused(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         tracer = self._tracer
@@ -402,6 +353,24 @@ class _FunctionTracer(TorchFunctionMode):
         self._tracer.origins.passed(None, [query, key], [output[0]])
         return output
 
+    def _count(self, func: Callable[..., Any], args: Any, kwargs: Any, output: Tensor) -> None:
+        """Count the products of weights, or of what was made of them alone, with other values.
+
+        Where there are several, as with relative positions beside the values, none of them is what
+        a head gives.
+        """
+        operands = operands_of((*args, *kwargs.values()))
+        known = [weights for weights in map(self._made_of.get, operands) if weights is not None]
+        if not known:
+            return
+        is_alone, weights = len(known) == len(operands), known[0]
+        if func in PRODUCTS and not is_alone:
+            weights.products += 1
+            if weights.products > 1 and weights.attention is not None:
+                weights.attention.heads = None
+        elif is_alone or output.numel() == weights.copied.numel():
+            self._made_of[output] = weights
+
     def _follow(self, func: Callable[..., Any], args: Any, kwargs: Any, output: Tensor) -> None:
         """Follow weights until they are multiplied with values."""
         for weights in reversed(self._weights):
@@ -426,7 +395,9 @@ class _FunctionTracer(TorchFunctionMode):
         keys = heads.new_empty((*heads.shape[:2], shape[-1], 0))
         attention = self._tracer.add("softmax", heads, keys, calls=weights.calls)
         attention.query_from, attention.key_from = weights.sides
-        attention.heads = heads
+        if weights.products < 2:
+            attention.heads = heads
+        weights.attention = attention
         attention.shows_product = weights.differ_from(product.matrix.reshape(shape))
         if not weights.is_compared:
             self._lineage.mark(output, attention)
@@ -464,20 +435,26 @@ class _FunctionTracer(TorchFunctionMode):
 
 @dataclass(eq=False)
 class _Weights:
-    """A softmax in the trace: a copy of its weights, them and what was made of them, their shape,
-    the running calls of modules, whether its input compares queries with keys, what both sides of
-    its scores were made from, and the scores."""
+    """A softmax in the trace: a copy of its weights, their version, them and what was made of them,
+    their shape, the running calls of modules, whether its input compares queries with keys, what
+    both sides of its scores were made from, and the scores; then the attention that it is, and how
+    often it was multiplied with other values."""
 
     copied: Tensor
+    version: int
     made: list[Tensor]
     shape: tuple[int, ...]
     calls: tuple[TracedCall, ...]
     is_compared: bool
     sides: tuple[Marks, Marks]
     scores: Tensor
+    attention: TracedAttention | None = None
+    products: int = 0
 
     def differ_from(self, matrix: Tensor) -> bool:
         """Is something else multiplied with the values than this softmax's weights?"""
+        if version_of(self.made[0]) != self.version:
+            return True  # changed in place, if only for another mask
         copied = self.copied.reshape(self.shape).to(matrix.dtype)
         return matrix.shape != copied.shape or not torch.equal(matrix, copied)
 

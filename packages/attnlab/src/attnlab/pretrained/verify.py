@@ -120,11 +120,14 @@ def _recorded(model: Pretrained, inputs: Inputs, *ends: str) -> _Recorder:
 
 
 class _Zeroer(Hook):
-    """Zeroes the heads of each attention in one row of `number`, or in all rows where the row is
-    None."""
+    """Zeroes the heads of each attention in one row of `number`, or fills them with a number in all
+    rows where the row is None."""
 
-    def __init__(self, rows: Mapping[str, int | None], number: int = 0) -> None:
-        self._rows, self._number, self.sites = rows, number, list(rows)
+    def __init__(
+        self, rows: Mapping[str, int | None], number: int = 0, *, fill: float = 0.0
+    ) -> None:
+        self._rows, self._number, self._fill = rows, number, fill
+        self.sites = list(rows)
 
     def wants(self, site: str) -> bool:
         return site in self._rows
@@ -132,7 +135,7 @@ class _Zeroer(Hook):
     def visit(self, site: str, value: Tensor) -> Tensor:
         row = self._rows[site]
         if row is None:
-            return torch.zeros_like(value)
+            return torch.full_like(value, self._fill)
         if value.shape[0] != self._number:  # the rows are something else, as windows of a picture
             return value
         value = value.clone()
@@ -340,13 +343,18 @@ def _shortened(inputs: Inputs) -> Inputs:
 def _effect_alone(model: Pretrained, path: str, inputs: Inputs) -> float:
     named = model.arguments(**inputs)
     plain = _tensors(model.foreign(**named))
-    with installed(model, _Zeroer({f"{path}.heads": None})):
-        zeroed = _tensors(model.foreign(**named))
-    apart = [(one - other).abs().max() for one, other in zip(zeroed, plain, strict=True)]
-    effect = max(float(difference.nan_to_num(nan=math.inf)) for difference in apart)  # as of 0 / 0
-    if not effect > 0.0:
-        raise CouldNotRun(f"{path}: its heads were zeroed, and the output did not change.")
-    return effect
+    # Heads may be zeros, or too small to count beside the stream, in a model that is not trained.
+    for fill in (0.0, 1.0, 1e6):
+        with installed(model, _Zeroer({f"{path}.heads": None}, fill=fill)):
+            edited = _tensors(model.foreign(**named))
+        apart = [(one - other).abs().max() for one, other in zip(edited, plain, strict=True)]
+        largest = max(float(most.nan_to_num(nan=math.inf)) for most in apart)  # as of 0 / 0
+        if largest > 0.0:
+            return largest if fill == 0.0 else 0.0
+    raise CouldNotRun(
+        f"{path}: its heads were replaced, by zeros and by large numbers, and the output did not "
+        "change; nothing that the model returns for this input depends on them."
+    )
 
 
 def _tensors(output: Any) -> list[Tensor]:

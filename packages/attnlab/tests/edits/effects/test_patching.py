@@ -237,6 +237,25 @@ def test_every_path_is_what_its_definition_says(seed, into):
     close(found.after, torch.stack([own(logits, run(each))[0] for logits in wanted]), torch.float64)
 
 
+def test_ends_of_paths_may_be_named():
+    each = given(0, "decoder", num_layers=2, num_heads=2)
+    other, part = (each.inputs + 1) % 11, "layers.0.attention"
+    ends = [PatchTarget("layers.1.attention", 1), LOGITS]
+    senders = [PatchTarget(part, head) for head in range(2)]
+    expected = patch_paths(*each.whole, other, senders=senders, receivers=ends, **each.loss)
+    named = patch_paths(*each.whole, other, senders="0", receivers=["1.1", "logits"], **each.loss)
+    assert named.places == expected.places
+    assert torch.equal(named.after, expected.after)
+
+
+def test_a_table_holds_the_effects_in_both_directions():
+    each = given(0, "decoder", num_layers=2, num_heads=2)
+    for direction in ("denoise", "noise"):
+        other = (each.inputs + 1) % 11
+        found = patch_all(*each.whole, other, "heads", direction=direction, **each.loss)
+        assert torch.equal(found.table().flatten(), found.effects)
+
+
 @pytest.mark.parametrize("seed", sampled(range(6), 1))
 def test_held_paths_add_up_where_nothing_is_bent(seed):
     """Without norms the direct paths to the logits add up to what all heads and MLPs say."""
@@ -298,8 +317,8 @@ A_HEAD = PatchTarget("layers.0.attention", 0)
         (patch_paths, {"into": ["queries"]}, "did you mean 'query'"),
         (patch_paths, {"into": "queries"}, "no input of a head 'queries'"),
         (patch_paths, {"into": ()}, "by which inputs a head is reached"),
-        (patch_paths, {"senders": ["layers.0.attention"]}, "senders are patch targets"),
-        (patch_paths, {"receivers": "logits"}, "receivers are patch targets"),
+        (patch_paths, {"receivers": 3}, "receivers are heads and parts, such as"),
+        (patch_paths, {"senders": "9.0"}, "9.0"),
         (patch_paths, {"senders": []}, "senders= needs at least one"),
         (patch_paths, {"senders": replace(A_HEAD, head=9)}, "has the heads 0 to"),
         (patch_paths, {"senders": replace(A_HEAD, head=None)}, "no head or feed-forward part"),

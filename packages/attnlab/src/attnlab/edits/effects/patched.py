@@ -108,9 +108,9 @@ class Patched:
         return [mean_interval(row) for row in values.tolist()]
 
     def table(self) -> Tensor:
-        """Return the shares as (site, …), with an axis for heads, positions and channels where they
-        are patched one by one; NaN if not patched."""
-        return PatchTarget.table(self.places, self.shares)
+        """Return the effects as (site, …), with an axis for heads, positions and channels where
+        they are patched one by one; NaN if not patched."""
+        return PatchTarget.table(self.places, self.effects)
 
     @property
     def difference(self) -> float:

@@ -22,6 +22,7 @@ from attnlab.edits.effects.patches import Pair, patch_pairs
 from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, Script, SweepOptions, writer
 from attnlab.edits.targets import listed
 from attnlab.errors import WrongUsage, did_you_mean, require_known
+from attnlab.look.heads import attentions, chosen_heads
 from attnlab.look.inputs import Inputs
 from attnlab.look.target_ids import Target
 from attnlab.sites import installed, part_of, site_names, site_of, site_suffix
@@ -51,8 +52,8 @@ def patch_paths(
     clean: Inputs,
     corrupted: Inputs,
     *,
-    senders: PatchTarget | Iterable[PatchTarget] | None = None,
-    receivers: PatchTarget | Iterable[PatchTarget] = (LOGITS,),
+    senders: PatchTarget | str | Iterable[PatchTarget | str] | None = None,
+    receivers: PatchTarget | str | Iterable[PatchTarget | str] = "logits",
     into: Into | Sequence[Into] = _ALL,
     metric: MetricLike = "logit_difference",
     target: Target = None,
@@ -64,9 +65,10 @@ def patch_paths(
     Args:
         model: of a run, pretrained, or built of attnlab's parts; in evaluation mode.
         clean, corrupted: see `patch_all`; ids are (row, length).
-        senders: a `PatchTarget` or several, such as PatchTarget("layers.0.attention", head=1) or
-            PatchTarget("layers.0.feed_forward"); None for every head.
-        receivers: the same, or PatchTarget("logits"); each path goes to those after its sender.
+        senders: heads by their names, such as "0.1" or "0" for those of a layer, and feed-forward
+            parts, "layers.0.feed_forward"; or as `PatchTarget`; one or several, None for every
+            head.
+        receivers: the same, or "logits"; each path goes to those after its sender.
         into: the inputs by which a receiving head is reached; the others keep their values.
         metric, target, direction: see `patch_all`.
         how: memory, threads and progress, which counts senders.
@@ -84,8 +86,8 @@ def patch_paths(
         require_known("input of a head", name, _ALL)
     if not inputs:
         raise WrongUsage(f"into= names by which inputs a head is reached: {', '.join(_ALL)}.")
-    starts = None if senders is None else _listed("senders", senders)
-    ends = _listed("receivers", receivers)
+    starts = None if senders is None else _listed("senders", senders, model)
+    ends = _listed("receivers", receivers, model)
 
     def patched(pair: Pair, how: SweepOptions) -> tuple[list[Path], Tensor]:
         chosen = starts or _heads(pair)
@@ -201,16 +203,25 @@ def _heads(pair: Pair) -> list[PatchTarget]:
     ]
 
 
-def _listed(name: str, places: object) -> list[PatchTarget]:
-    """Return one place or several, without repeats."""
-    listing = listed(places)
-    for place in listing:
-        if not isinstance(place, PatchTarget):
-            example = 'PatchTarget("layers.0.attention", head=1)'
-            raise WrongUsage(f"{name} are patch targets, such as {example}; got {place!r}.")
-    if not listing:
+def _listed(name: str, places: object, model: nn.Module) -> list[PatchTarget]:
+    """Return one place or several, of their names too, without repeats."""
+    targets: list[PatchTarget] = []
+    for place in listed(places):
+        if isinstance(place, PatchTarget):
+            targets.append(place)
+        elif not isinstance(place, str):
+            raise WrongUsage(
+                f'{name} are heads and parts, such as "0.1" or "layers.0.feed_forward"; got '
+                f"{place!r}."
+            )
+        elif place == LOGITS.path or place.endswith("feed_forward"):
+            targets.append(PatchTarget(place))
+        else:
+            for part, heads in chosen_heads(model, attentions(model), [place]).items():
+                targets += [PatchTarget(part, head) for head in heads]
+    if not targets:
         raise WrongUsage(f"{name}= needs at least one; got none.")
-    return listing
+    return list(dict.fromkeys(targets))
 
 
 def _check_place(pair: Pair, place: PatchTarget) -> None:

@@ -63,7 +63,7 @@ class _Waiting:
         shown = self.shown.reshape(self.shape).to(used.dtype)
         # The weights of a query without a key are NaN in some models, before and after.
         is_same = torch.allclose(used, shown, rtol=0.0, atol=0.0, equal_nan=True)
-        if _version(self.shown) != self.version or not is_same:
+        if version_of(self.shown) != self.version or not is_same:
             raise CouldNotRun(
                 "this pass changes the weights between the softmax and the values (by a mask, a "
                 "gate or a selection), unlike the pass in which the model was traced; load it "
@@ -71,7 +71,8 @@ class _Waiting:
             )
 
 
-def _version(value: Tensor) -> int:
+def version_of(value: Tensor) -> int:
+    """Return how often a tensor was written into; 0 where torch does not count."""
     return 0 if value.is_inference() else value._version
 
 
@@ -137,7 +138,7 @@ class Functions(TorchFunctionMode):
 
         weights = hooked_softmax(point, shape[-1], whole, compute_whole, cut=cut)
         weights = weights.reshape(scores.shape)
-        self._waiting.append(_Waiting(point, shape, weights, _version(weights), [weights]))
+        self._waiting.append(_Waiting(point, shape, weights, version_of(weights), [weights]))
         return weights
 
 

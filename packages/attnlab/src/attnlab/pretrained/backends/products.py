@@ -167,19 +167,34 @@ def operands_of(args: Any) -> list[Tensor]:
 
 
 def carries(made: Sequence[Tensor], args: Any, output: Any) -> bool:
-    """Are attention weights passed on in an output of the same size (masked, dropped, reshaped)?"""
+    """Are attention weights passed on in an output: all of them (masked, dropped, reshaped), or
+    those of some keys, as without a sink?"""
     if not isinstance(output, Tensor) or not output.is_floating_point():
         return False
-    if output.numel() != made[0].numel():
+    operands = operands_of(args)
+    return any(
+        (output.numel() == weights.numel() or _is_of_some_keys(output, weights))
+        and any(operand is weights for operand in operands)
+        for weights in made
+    )
+
+
+def _is_of_some_keys(output: Tensor, weights: Tensor) -> bool:
+    """Is a tensor a view of some columns of others?"""
+    if output.dim() != weights.dim() or output.shape[:-1] != weights.shape[:-1]:
         return False
-    return any(operand is weights for operand in operands_of(args) for weights in made)
+    return output.shape[-1] < weights.shape[-1] and output.stride() == weights.stride()
 
 
 def is_one_of(value: Tensor, made: Iterable[Tensor]) -> bool:
     """Does a tensor lie in the same place as one of others?"""
-    return any(
-        value.numel() == tensor.numel() and value.data_ptr() == tensor.data_ptr() for tensor in made
-    )
+    place = _place_of(value)
+    return any(value.numel() == tensor.numel() and place == _place_of(tensor) for tensor in made)
+
+
+def _place_of(value: Tensor) -> int:
+    """Return what tells a tensor's memory; under torch.func no tensor says where it lies."""
+    return id(value) if torch._C._are_functorch_transforms_active() else value.data_ptr()
 
 
 def _with_factor(args: Any, place: int, new: Tensor) -> Any:
