@@ -327,7 +327,7 @@ class Narrowing(op.Edit):
 
 
 def test_an_edit_of_ones_own_may_change_its_values_in_place():
-    model, site = make("decoder", 1), "layers.0.residual_after"
+    model, site = random_model("decoder", 1), "layers.0.residual_after"
     with edit(model, op.ScaleSite(site=site, query=2, factor=0.5)) as expected:
         output = model(tokens())
     with edit(model, Halved(site=site, query=2)) as certificate:
@@ -340,7 +340,7 @@ def test_an_edit_of_ones_own_may_change_its_values_in_place():
     ("kind", "words"), [(Forgetful, "returned a NoneType; have it return"), (Narrowing, "of shape")]
 )
 def test_an_edit_of_ones_own_that_returns_no_values_that_fit_is_told(kind, words):
-    refused(words, make("decoder", 1), kind(site="layers.0.residual_after"), tokens())
+    refused(words, random_model("decoder", 1), kind(site="layers.0.residual_after"), tokens())
 
 
 def test_a_list_of_tensors_of_one_whole_number_is_a_list_of_numbers():
