@@ -353,7 +353,7 @@ def test_a_source_and_its_target_are_both_inputs():
     ],
 )
 def test_a_position_that_no_input_has_is_refused_before_any_pass(far, message, monkeypatch):
-    model = make("decoder", 0)
+    model = random_model("decoder")
     effect(model, tokens(), op.ZeroHead(head=0, query=[5, -6], row="0..2"))
     monkeypatch.setattr(type(model), "forward", lambda *_: pytest.fail("a pass was made"))
     with pytest.raises(WrongUsage, match=message):
@@ -361,7 +361,7 @@ def test_a_position_that_no_input_has_is_refused_before_any_pass(far, message, m
 
 
 def test_a_generated_position_is_no_mistake():
-    model, generated = make("decoder", 0), op.ZeroHead(head=0, query=6)
+    model, generated = random_model("decoder"), op.ZeroHead(head=0, query=6)
     assert effect(model, tokens(), generated, num_tokens=2).certificate.holds
 
 

@@ -54,7 +54,9 @@ def test_an_edit_that_changes_no_choice_parts_nothing(question):
 def test_an_edit_of_what_a_question_cannot_have_is_refused_before_any_pass(
     question, wrong, message, monkeypatch
 ):
-    monkeypatch.setattr(Decoder, "forward", lambda *_, **__: pytest.fail("a pass was made"))
+    monkeypatch.setattr(
+        type(question.model), "forward", lambda *_, **__: pytest.fail("a pass was made")
+    )
     with pytest.raises(WrongUsage, match=message):
         fork(question, wrong)
 

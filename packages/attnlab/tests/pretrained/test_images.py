@@ -10,7 +10,7 @@ import attnlab
 from attnlab.edits.effects import ablate, patch_all
 from attnlab.errors import WrongUsage
 from attnlab.pretrained.images import image_places
-from tests.parts.planting import faults_in, planted
+from tests.planting import fault_tests, faults_in
 from tests.pretrained.families import stirred
 
 transformers = pytest.importorskip("transformers")
@@ -257,7 +257,6 @@ every run is one image | images | SmolVLM
 """
 
 
-@pytest.mark.parametrize("fault", faults_in(FAULTS, "attnlab.pretrained"), ids=str)
-def test_a_planted_fault_is_caught(fault):
-    with planted(fault.module, fault.old, fault.new), pytest.raises(AssertionError):
-        test_an_axis_names_the_patch_that_a_position_shows(fault.check)
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    faults_in(FAULTS, "pretrained."), test_an_axis_names_the_patch_that_a_position_shows
+)

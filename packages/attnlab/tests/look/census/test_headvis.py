@@ -6,18 +6,20 @@ The metrics are held to HeadVis' own formulas, written out here in loops.
 import json
 import math
 from collections import defaultdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
 
 import attnlab
-from attnlab import Decoder, DecoderConfig, Encoder, EncoderConfig
+from attnlab import Encoder
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.look.census import HeadVis, count_heads, open_headvis, write_headvis
-from attnlab.seeds import isolated
-from tests.look.census.test_census import SIZES, TEXTS, corpus, encode, model  # noqa: F401
-from tests.parts.planting import faults_in, planted
+from tests.look.census.test_census import TEXTS, corpus, encode, make_model, model  # noqa: F401
+from tests.planting import fault_tests, faults_in
+from tests.random_models import new_model
 
 LENGTH = max(len(text.split()) for text in TEXTS)
 
@@ -115,18 +117,18 @@ the smallest weights are kept | census.headvis | decoder
 """
 
 
-@pytest.mark.parametrize("fault", faults_in(FAULTS, "attnlab.look"), ids=str)
-def test_a_planted_fault_is_caught(fault, tmp_path):
-    kinds = {"encoder": (Encoder, EncoderConfig), "decoder": (Decoder, DecoderConfig)}
-    with isolated(0):
-        kind, config = kinds[fault.check]
-        model = kind(config(max_length=32, **SIZES)).eval()
-    with planted(fault.module, fault.old, fault.new), pytest.raises((AssertionError, KeyError)):
-        check(model, tmp_path / "tree")
+def check_kind(kind):
+    with TemporaryDirectory() as folder:
+        check(make_model(kind), Path(folder) / "tree")
+
+
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
+    faults_in(FAULTS, "look."), check_kind
+)
 
 
 def test_neuronpedias_loaders_find_what_they_ask_for(tmp_path):
-    model = Decoder(DecoderConfig(vocab_size=10, max_length=LENGTH)).eval()  # noqa: F811
+    model = new_model(vocab_size=10, max_length=LENGTH)  # noqa: F811
     write_headvis(count_heads(model, corpus()), model, tmp_path / "tree")
     config = json.loads((tmp_path / "tree" / "config.json").read_text())
     asked = {"model_name", "dataset_name", "n_sequences", "seq_len", "dtype", "attn_implementation"}
@@ -172,8 +174,8 @@ def test_a_folder_by_others_is_read_with_the_metrics_that_it_names(tmp_path):
 
 
 def test_a_census_of_another_model_is_refused(tmp_path):
-    config = DecoderConfig(vocab_size=10, max_length=LENGTH)
-    counted, other = (Decoder(config).eval() for _ in range(2))
+    sizes = {"vocab_size": 10, "max_length": LENGTH}
+    counted, other = (new_model("decoder", seed, **sizes) for seed in (0, 1))
     with pytest.raises(WrongUsage, match="not the model of the census"):
         write_headvis(count_heads(counted, corpus()), other, tmp_path / "tree")
     assert not (tmp_path / "tree").exists()
