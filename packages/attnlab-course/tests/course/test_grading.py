@@ -412,6 +412,8 @@ LISTED = {
         "emil-berg": "s-9",
         "Jane Doe_4711": "Jane Doe",
         "Doe J._4711": "Jane Doe",
+        "Berg Emil_1": "s-9",
+        "Zoe Angstrom_5": "Zoë Ångström",
         "doejane_555": "Jane Doe",
         "doejane_LATE_12345": "Jane Doe",
         "ngstrmzo_888": "Zoë Ångström",

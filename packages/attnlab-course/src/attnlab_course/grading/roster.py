@@ -218,7 +218,8 @@ _READINGS: tuple[Callable[[str], Form], ...] = (
     lambda name: ("joined", _folded(name).replace(" ", "")),
     lambda name: ("bare", _bare(name)),
     lambda name: ("folded", _folded(_of_system(name)[0])),
-    lambda name: ("joined", _folded(_of_system(name)[0])),
+    lambda name: ("joined", _folded(_of_system(name)[0]).replace(" ", "")),
+    lambda name: ("bare", _bare(_of_system(name)[0])),
     lambda name: ("number", _of_system(name)[1]),
 )
 """How a name is read, one after the other."""
