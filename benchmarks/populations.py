@@ -25,7 +25,7 @@ from attnlab.experiments.sorting import sorter
 from attnlab.experiments.sorting.config import SortingConfig
 from attnlab.models.decoder import Decoder, DecoderConfig
 from attnlab.train import TrainConfig, train_together
-from attnlab.train.layouts.choose import Way, ways
+from attnlab.train.layouts.choose import LayoutChoice, ways
 from attnlab.train.layouts.effort import effort_of
 from attnlab.train.layouts.layout import Layout, Loss, NotExpressible
 from attnlab.train.layouts.sequential import Sequential
@@ -295,7 +295,7 @@ def main() -> None:
             whole(3, 100, 15_000, table)
 
 
-def _named(way: Way) -> str:
+def _named(way: LayoutChoice) -> str:
     return f"{way.layout} {'compiled' if way.is_compiled else 'eager'}"
 
 

@@ -24,9 +24,9 @@ from attnlab.experiments.sentiment.baseline import train_baselines
 from attnlab.experiments.sentiment.comparison import gain_over
 from attnlab.experiments.sentiment.config import MODELS, ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement, Data, load_data
-from attnlab.experiments.sentiment.fit import Outcome, prepare, train_all
+from attnlab.experiments.sentiment.fit import SplitOutcome, prepare, train_all
 from attnlab.models.parameters import count_from_model
-from attnlab.tasks.texts import Split, split_by_text
+from attnlab.tasks.texts import TextSplit, split_by_text
 
 
 def outcome_of(
@@ -35,7 +35,7 @@ def outcome_of(
     arrangement: Arrangement,
     seed: int,
     names: Sequence[ModelName] = MODELS,
-) -> Outcome:
+) -> SplitOutcome:
     """Train the models and both baselines on one split."""
     prepared = {name: prepare(name, config, arrangement, data.classes) for name in names}
     found = train_all(config, RunContext(seed), prepared)
@@ -45,7 +45,7 @@ def outcome_of(
     return found
 
 
-def print_outcome(outcome: Outcome) -> None:
+def print_outcome(outcome: SplitOutcome) -> None:
     """Print the accuracies on one split, and the gains over the baselines."""
     print(
         "| model | accuracy | 95 % interval | lowest to highest seed | parameters | gain "
@@ -88,11 +88,11 @@ def cross_validate(config: SentimentConfig, data: Data, folds: int) -> None:
         train, validation = split_by_text(
             rest, 1 / 9, seeds.generator(fold, "benchmark", "validation")
         )
-        split = Split(train, validation, [rows[place] for place in sorted(held)])
+        split = TextSplit(train, validation, [rows[place] for place in sorted(held)])
         outcome = outcome_of(config, data, Arrangement(f"fold {fold + 1}", split), fold, ("best",))
         correct.setdefault("best", []).append(outcome.correct["best"][0])
         for baseline in train_baselines(
-            Split([*train, *validation], validation, split.test), data.classes
+            TextSplit([*train, *validation], validation, split.test), data.classes
         ):
             correct.setdefault(baseline.name, []).append(baseline.answers == outcome.labels)
     joined = {name: torch.cat(parts) for name, parts in correct.items()}

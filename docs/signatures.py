@@ -21,11 +21,11 @@ from sphinx.util.docstrings import prepare_docstring
 import attnlab
 from attnlab.configs import Config
 from attnlab.edits import Edit, ZeroHead
-from attnlab.edits.effects import Metric, PatchTarget, Path, Rule, SweepOptions
+from attnlab.edits.effects import Metric, PatchTarget, Path, SignificanceRule, SweepOptions
 from attnlab.programs import Program
 
 TARGETS = [field.name for field in fields(ZeroHead)]
-_CALLED = (Program, Metric, Path, PatchTarget, Rule, SweepOptions)
+_CALLED = (Program, Metric, Path, PatchTarget, SignificanceRule, SweepOptions)
 """Classes that users call, beside edits and the names of `import attnlab`."""
 
 NUM_SOURCES = 4  # that are named of a result

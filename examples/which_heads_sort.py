@@ -18,7 +18,7 @@ import torch
 from attnlab import train_population
 from attnlab.draw.colors import HUES
 from attnlab.draw.pictures.look import ACCENT, MUTED, dress, new_figure
-from attnlab.edits.effects import CONTROLS, PatternEffects, Rule, pattern_effects
+from attnlab.edits.effects import CONTROLS, PatternEffects, SignificanceRule, pattern_effects
 from attnlab.edits.effects.controls import PATTERN_CONTROLS
 from attnlab.edits.effects.metrics import IGNORED
 
@@ -46,7 +46,7 @@ def ask(num_seeds: int) -> tuple[list[PatternEffects], int]:
             rows[:, :-1],
             metric="loss",
             target=labels,
-            rule=Rule(least=LEAST),
+            rule=SignificanceRule(least=LEAST),
             seed=seed,
         )
         for seed in solved

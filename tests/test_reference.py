@@ -110,7 +110,9 @@ def test_a_signature_has_names_and_defaults_and_no_types():
     assert shown("attnlab.edits.CutEdge", edits.CutEdge) == ("(**targets, renormalise=True)", "")
     assert shown("attnlab.edits.Certificate", edits.Certificate) == ("", "")
     assert shown("attnlab.plot.head", attnlab.plot.head)[1] == "Figure"
-    assert shown("attnlab.truth.score", truth.score)[1] == "list[~attnlab.truth.score.Scored]"
+    assert (
+        shown("attnlab.truth.score", truth.score)[1] == "list[~attnlab.truth.score.CircuitScores]"
+    )
 
 
 def test_a_function_of_those_used_most_without_an_example_is_seen(monkeypatch):

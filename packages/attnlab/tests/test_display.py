@@ -27,11 +27,11 @@ from attnlab.experiments import notebook
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.proofs import PopulationProof
 from attnlab.experiments.report import Report
-from attnlab.experiments.sweeps.outcome import Outcome
+from attnlab.experiments.sweeps.outcome import SweepOutcome
 from attnlab.experiments.tune.tuner import Search
 from attnlab.look.census import write_headvis
 from attnlab.look.questions import Continuation
-from attnlab.look.recording.tokens import Sides
+from attnlab.look.recording.tokens import TokenSides
 from attnlab.look.trace import HeadTrace, Step, Trace
 from attnlab.programs import compile_program, library
 from tests.random_models import new_model
@@ -81,7 +81,7 @@ def sweep():
 def search():
     whole = sweep().outcome
     cells = [replace(whole.grid[0], fields={EVIL: number}) for number in range(99)]
-    return Search(Outcome(whole.axes, cells, whole.seeds, whole.results), sweep().report)
+    return Search(SweepOutcome(whole.axes, cells, whole.seeds, whole.results), sweep().report)
 
 
 def recording():
@@ -205,7 +205,7 @@ EXAMPLES = {
     "PatternEffects": lambda: attnlab.pattern_effects(
         model(), IDS.tril(-1), parts="layers.0.attention"
     ),
-    "Outcome": lambda: sweep().outcome,
+    "SweepOutcome": lambda: sweep().outcome,
     "Passage": lambda: question().passage(),
     "Patched": lambda: attnlab.patch_all(model(), IDS, IDS.flip(1), "heads"),
     "Population": population,
@@ -215,9 +215,9 @@ EXAMPLES = {
     "Report": report,
     "ScoreTerms": lambda: attnlab.why(model(), IDS[:1], head="0.0", key=0),
     "Search": search,
-    "Shown": lambda: attnlab.draw.view.page.Shown(EVIL * 9999),
+    "Shown": lambda: attnlab.draw.view.page.NotebookPage(EVIL * 9999),
     "Speed": speed,
-    "Sides": lambda: Sides(NAMES * 99, NAMES * 99),
+    "TokenSides": lambda: TokenSides(NAMES * 99, NAMES * 99),
     "Summary": lambda: attnlab.Summarize().of_weights(torch.full((2, 3, 9, 9), 1 / 9)),
     "Sweep": sweep,
     "Trace": trace,
@@ -347,7 +347,7 @@ def test_a_result_shows_itself_in_a_few_lines_and_in_a_notebook_as_a_small_harml
     assert "tensor(" not in text
     assert not set(text) & {"\x1b", "\u202e"}
     page = result._repr_html_()
-    if name in ("Shown", "EditableView"):  # a whole page, in a frame that is sealed off
+    if name in ("NotebookPage", "EditableView"):  # a whole page, in a frame that is sealed off
         assert page.startswith('<iframe sandbox="allow-scripts" ')
     else:
         assert len(page) <= 40_000

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from attnlab_course.cells import solution_text
 from attnlab_course.compare import read_answer
-from attnlab_course.exercise import Case, Check, CourseExercise, Given
+from attnlab_course.exercise import Case, Check, CourseExercise, GivenObject
 from attnlab_course.sandbox.replies import CaseAnswer, ask_names
 from attnlab_course.sandbox.runner import EncodedCase, Json, encode, load_names
 
@@ -58,7 +58,7 @@ class Questions:
             given: list[Any] = [case.args, case.settings, case.build, case.methods]
             while given:
                 value = given.pop()
-                if isinstance(value, Given):
+                if isinstance(value, GivenObject):
                     calls.add(value.call)
                     given += [value.args, value.settings]
                 elif isinstance(value, Mapping):
@@ -158,7 +158,7 @@ def encode_case(case: Case) -> EncodedCase:
 
 def _value(value: Any) -> Json:
     """Write an argument as JSON; given objects are made by the worker."""
-    if isinstance(value, Given):
+    if isinstance(value, GivenObject):
         return {
             "kind": "given",
             "call": value.call,

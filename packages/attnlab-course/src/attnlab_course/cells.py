@@ -28,14 +28,14 @@ _LONG = 20  # characters of a line that can give something away
 
 
 @dataclass(frozen=True)
-class Cell:
+class NotebookCell:
     """A cell: its kind, one of `KINDS`, and its text."""
 
     kind: str
     text: str
 
 
-def split_cells(source: str) -> list[Cell]:
+def split_cells(source: str) -> list[NotebookCell]:
     """Split a file in percent format into its cells; the text before the first is left out.
 
     Raises:
@@ -50,7 +50,7 @@ def split_cells(source: str) -> list[Cell]:
         kind = mark[1] or "code"
         if kind not in KINDS:
             raise WrongUsage(f"a cell is one of {', '.join(KINDS)}; got {kind}.")
-        cells.append(Cell(kind, source[mark.end() : end].strip("\n") + "\n"))
+        cells.append(NotebookCell(kind, source[mark.end() : end].strip("\n") + "\n"))
     return cells
 
 
@@ -66,7 +66,7 @@ def shown_solution(source: str) -> str:
     return re.sub(r"^[ ]*# (>>>|<<<) solution\n", "", solution_text(source), flags=re.MULTILINE)
 
 
-def starter_cells(source: str, name: str) -> list[Cell]:
+def starter_cells(source: str, name: str) -> list[NotebookCell]:
     """Return the student's cells, each solution's region left to be written."""
 
     def open_region(region: re.Match[str]) -> str:
@@ -75,15 +75,20 @@ def starter_cells(source: str, name: str) -> list[Cell]:
             return re.sub(r"^([ ]*)# ?", r"\1", parts[1], flags=re.MULTILINE)
         return f'{region[1]}raise NotImplementedError("{name}: write this part")\n'
 
-    return [Cell(cell.kind, _REGION.sub(open_region, cell.text)) for cell in _student_cells(source)]
+    return [
+        NotebookCell(cell.kind, _REGION.sub(open_region, cell.text))
+        for cell in _student_cells(source)
+    ]
 
 
-def solved_cells(source: str) -> list[Cell]:
+def solved_cells(source: str) -> list[NotebookCell]:
     """Return the student's cells, each solution written in its place."""
-    return [Cell(cell.kind, _STARTER_PART.sub("", cell.text)) for cell in _student_cells(source)]
+    return [
+        NotebookCell(cell.kind, _STARTER_PART.sub("", cell.text)) for cell in _student_cells(source)
+    ]
 
 
-def _student_cells(source: str) -> list[Cell]:
+def _student_cells(source: str) -> list[NotebookCell]:
     return [cell for cell in split_cells(source) if cell.kind in KINDS[:2]]
 
 
@@ -104,17 +109,17 @@ def is_open(node: ast.AST) -> bool:
     return "NotImplementedError" in names
 
 
-def starter_program(cells: Sequence[Cell]) -> str:
+def starter_program(cells: Sequence[NotebookCell]) -> str:
     """Return the student's cells as a program in percent format."""
     marks = {"code": "# %%", "markdown": "# %% [markdown]"}
     return "\n".join(f"{marks[cell.kind]}\n{cell.text}" for cell in cells)
 
 
-def starter_notebook(cells: Sequence[Cell], name: str) -> str:
+def starter_notebook(cells: Sequence[NotebookCell], name: str) -> str:
     """Return the student's cells as a notebook, with a cell at its end that checks the answer."""
     shown = []
     check = f'import attnlab.course\n\nattnlab.course.check("{name}")\n'
-    for number, cell in enumerate([*cells, Cell("code", check)]):
+    for number, cell in enumerate([*cells, NotebookCell("code", check)]):
         entry: dict[str, object] = {"cell_type": cell.kind, "id": f"cell-{number}", "metadata": {}}
         text = cell.text
         if cell.kind == "markdown":

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from attnlab.cli.options import AsJson, WholeNumber
 from attnlab.cli.terminal import note, print_json, say
-from attnlab_course.course_options import HERE, Where, open_worker
+from attnlab_course.course_options import HERE, CourseOptions, open_worker
 
 if TYPE_CHECKING:
     from attnlab_course.exercise import CourseExercise
-    from attnlab_course.judge import Outcome
+    from attnlab_course.judge import ExerciseOutcome
     from attnlab_course.sandbox.replies import AskProgram
     from attnlab_course.workspace import Workspace
 
@@ -18,7 +18,7 @@ _TICK = 0.3  # seconds between two looks at the files
 
 def check(
     *names: str,
-    where: Where = HERE,
+    where: CourseOptions = HERE,
     seed: WholeNumber = 0,
     as_json: AsJson = False,
 ) -> int:
@@ -47,7 +47,7 @@ def check(
     return int(not all(outcome.passed for outcome in outcomes))
 
 
-def watch(name: str = "", /, *, where: Where = HERE) -> int:
+def watch(name: str = "", /, *, where: CourseOptions = HERE) -> int:
     """Check an answer each time its file is saved, until Ctrl-C.
 
     Parameters
@@ -77,7 +77,7 @@ def _check_one(
     exercise: "CourseExercise",
     ask: "AskProgram",
     seed: int,
-) -> "Outcome":
+) -> "ExerciseOutcome":
     from attnlab_course.submit import check_program
 
     answer = workspace.answer(exercise)
@@ -88,7 +88,7 @@ def _check_one(
     return outcome
 
 
-def _tell(exercise: "CourseExercise", outcome: "Outcome", workspace: "Workspace") -> None:
+def _tell(exercise: "CourseExercise", outcome: "ExerciseOutcome", workspace: "Workspace") -> None:
     """Print the outcome of a check, what it uses that is banned, and the next step."""
     from attnlab_course.feedback import feedback_lines
     from attnlab_course.grading.bans import ban_words
@@ -107,7 +107,7 @@ def _tell(exercise: "CourseExercise", outcome: "Outcome", workspace: "Workspace"
             say(f"  a hint: attnlab course hint {name}", is_quiet=True)
 
 
-def _mapping(outcome: "Outcome") -> dict[str, object]:
+def _mapping(outcome: "ExerciseOutcome") -> dict[str, object]:
     checks, failures = {}, {}
     for check in outcome.checks:
         checks[check.check.name] = check.passed

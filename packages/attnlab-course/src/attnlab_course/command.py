@@ -14,10 +14,10 @@ from attnlab.cli.terminal import print_rows, say, show_table
 from attnlab.errors import WrongUsage
 from attnlab_course.author_commands import verify
 from attnlab_course.check_commands import check, watch
-from attnlab_course.course_options import HERE, Own, Where, open_worker
+from attnlab_course.course_options import HERE, CourseOptions, Own, open_worker
 
 if TYPE_CHECKING:
-    from attnlab_course.workspace import State, Workspace
+    from attnlab_course.workspace import ExerciseState, Workspace
 
 course = App(name="course", help="Exercises on attention, with checks that name the mistake.")
 
@@ -52,7 +52,7 @@ def list_(*, exercises: Own = None, as_json: AsJson = False) -> int:
 
 
 @course.command
-def start(name: str, /, *, where: Where = HERE, again: Switch = False) -> int:
+def start(name: str, /, *, where: CourseOptions = HERE, again: Switch = False) -> int:
     """Begin an exercise: write its program and its notebook, with the statement in both.
 
     Parameters
@@ -76,7 +76,7 @@ course.command(watch)
 
 
 @course.command
-def hint(name: str, /, *, where: Where = HERE) -> int:
+def hint(name: str, /, *, where: CourseOptions = HERE) -> int:
     """Show the next hint of an exercise, and those before it; first of the mistake that was found.
 
     Parameters
@@ -108,7 +108,7 @@ def hint(name: str, /, *, where: Where = HERE) -> int:
 
 
 @course.command
-def solution(name: str, /, *, where: Where = HERE, give_up: Switch = False) -> int:
+def solution(name: str, /, *, where: CourseOptions = HERE, give_up: Switch = False) -> int:
     """Show the solution of an exercise that you solved, or give up.
 
     Parameters
@@ -138,7 +138,9 @@ def solution(name: str, /, *, where: Where = HERE, give_up: Switch = False) -> i
 
 
 @course.command(name="progress")
-def show_progress(*, where: Where = HERE, every: Every = False, as_json: AsJson = False) -> int:
+def show_progress(
+    *, where: CourseOptions = HERE, every: Every = False, as_json: AsJson = False
+) -> int:
     """Show how far you are: the exercises that you began, tries, hints, what to do next.
 
     Parameters
@@ -176,7 +178,7 @@ def show_progress(*, where: Where = HERE, every: Every = False, as_json: AsJson 
 
 
 @course.command
-def submit(student: str, /, *, where: Where = HERE, out: Path | None = None) -> int:
+def submit(student: str, /, *, where: CourseOptions = HERE, out: Path | None = None) -> int:
     """Write one file to hand in: all answers that you began, and the log.
 
     Parameters
@@ -212,13 +214,13 @@ def _show_by_chapter(columns: Sequence[str], rows: Sequence[tuple[object, ...]])
     show_table(columns, shown, unbroken=(0,))
 
 
-def _state(workspace: "Workspace", name: str) -> "State":
+def _state(workspace: "Workspace", name: str) -> "ExerciseState":
     from attnlab_course.workspace import NEW
 
     return workspace.states().get(name, NEW)
 
 
-def _state_words(state: "State | None") -> str:
+def _state_words(state: "ExerciseState | None") -> str:
     if state is None:
         return "not begun"
     if state.solved:

@@ -23,7 +23,7 @@ _SECONDS = 10.0  # for all answers of an exercise
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Where:
+class CourseOptions:
     """Options of the commands for students: where their answers are, and the exercises."""
 
     folder: Path | None = None
@@ -65,7 +65,7 @@ class Where:
         return names
 
 
-HERE = Where()
+HERE = CourseOptions()
 
 
 @contextmanager

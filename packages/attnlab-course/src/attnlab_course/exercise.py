@@ -35,8 +35,8 @@ Settings = Mapping[str, Any]
 Tensors = Mapping[str, Any]
 """Parameters by name, as tensors or arrays."""
 
-Kind = Literal["code", "weights", "predict", "text"]
-Answer = Literal["result", "inputs", "gradients", "parameters", "state", "value"]
+ExerciseKind = Literal["code", "weights", "predict", "text"]
+AnswerKind = Literal["result", "inputs", "gradients", "parameters", "state", "value"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenObject:
     """An object of a class of the student's file, as an argument: built and filled by the worker.
 
     Floating-point parameters are float64; `state` is written into them by name.
@@ -103,7 +103,7 @@ class Case:
     build: tuple[tuple[Any, ...], Settings] | None = None
     state: Tensors | None = None
     methods: tuple[tuple[str, tuple[Any, ...], Settings], ...] = ()
-    answer: Answer = "result"
+    answer: AnswerKind = "result"
     training: bool = False
     seed: int = 0
     words: str = ""
@@ -227,7 +227,7 @@ class Exercise:
     level: int = 2
     minutes: int = 20
     needs: tuple[str, ...] = ()
-    kind: Kind = "code"
+    kind: ExerciseKind = "code"
     banned: tuple[str, ...] = ()
     picture: Callable[[Names], Any] | None = None
     rubric: tuple[str, ...] = ()

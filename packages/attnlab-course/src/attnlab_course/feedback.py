@@ -11,8 +11,8 @@ from attnlab.errors import not_none
 from attnlab_course.cells import parse_program, solution_text
 from attnlab_course.compare import show
 from attnlab_course.error_advice import error_advice
-from attnlab_course.exercise import Case, CourseExercise, Given, Mistake
-from attnlab_course.judge import CheckResult, Outcome, passed_words
+from attnlab_course.exercise import Case, CourseExercise, GivenObject, Mistake
+from attnlab_course.judge import CheckResult, ExerciseOutcome, passed_words
 from attnlab_course.mistakes import with_mistake
 
 _INDENT = " " * 4
@@ -22,7 +22,7 @@ _MARGIN = 0.05  # by which a line with a mistake may be more like the right one
 _SHORTEST = 12  # characters of a line that can be told from others
 
 
-def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
+def feedback_lines(exercise: CourseExercise, outcome: ExerciseOutcome) -> list[str]:
     """Return the lines that a student reads after a check."""
     name = exercise.name
     if outcome.broken is not None:
@@ -49,7 +49,7 @@ def feedback_lines(exercise: CourseExercise, outcome: Outcome) -> list[str]:
     return lines + waiting
 
 
-def mistake_sentences(outcome: Outcome) -> list[str]:
+def mistake_sentences(outcome: ExerciseOutcome) -> list[str]:
     """Say which known mistake is behind a wrong answer, and whether there is more."""
     says = [outcome.mistake.says] if outcome.mistake is not None else []
     return [*says, unexplained_words(outcome.unexplained)] if outcome.unexplained else says
@@ -81,7 +81,7 @@ def _indented(lines: Iterable[str]) -> list[str]:
     return [_INDENT + line for line in lines]
 
 
-def shown_failures(outcome: Outcome) -> list[CheckResult]:
+def shown_failures(outcome: ExerciseOutcome) -> list[CheckResult]:
     """Return the checks whose failed case is shown: of wrong parameters, else the first; and one
     that fails by something else, as far as is known.
     """
@@ -196,7 +196,7 @@ def failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, Given):
+    if isinstance(value, GivenObject):
         return f"a {value.call}"
     return show(value)
 

@@ -16,7 +16,7 @@ from attnlab.display import plural
 from attnlab.errors import WrongUsage, did_you_mean, typed
 
 if TYPE_CHECKING:
-    from attnlab_course.grading.grades import Gradebook, Row
+    from attnlab_course.grading.grades import Gradebook, StudentGrades
     from attnlab_course.grading.similarity import Alike
 
 _MOST_NOTES = 400  # characters of a student's notes in the table; class.html has all
@@ -173,7 +173,7 @@ def _show_sheets(book: "Gradebook", out: Path) -> None:
         note("fill the sheets, then give the same command again.")
 
 
-def _cells(book: "Gradebook", row: "Row") -> list[str]:
+def _cells(book: "Gradebook", row: "StudentGrades") -> list[str]:
     """Return a student's name, points and notes; a ? marks points that no gradebook gets yet."""
     from attnlab_course.grading.file_names import inert
 

@@ -11,7 +11,7 @@ from attnlab.core.store import locked
 from attnlab.errors import CouldNotRun, typed
 
 if TYPE_CHECKING:
-    from attnlab_course.grading.passback import Sending
+    from attnlab_course.grading.passback import SendingReport
 
 
 def grade_send(
@@ -71,7 +71,7 @@ def grade_send(
     return 1 if counts["refused"] or counts["unknown"] else 0
 
 
-def _show(sending: "Sending", *, is_trial: bool) -> None:
+def _show(sending: "SendingReport", *, is_trial: bool) -> None:
     """Print the scores that were not sent, or in a trial those that would be, and the sum."""
     from attnlab_course.grading.file_names import inert
 

@@ -80,7 +80,7 @@ class CheckResult:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExerciseOutcome:
     """The results of an exercise's checks.
 
     Args:
@@ -121,7 +121,7 @@ class Outcome:
         return sum(result.points for result in self.checks)
 
 
-def judge(questions: Questions, reply: Reply) -> Outcome:
+def judge(questions: Questions, reply: Reply) -> ExerciseOutcome:
     """Compare a program's answers with the expected ones.
 
     Args:
@@ -132,7 +132,7 @@ def judge(questions: Questions, reply: Reply) -> Outcome:
     waiting = len(exercise.parts.checks) - len(questions.checks)
     answers = reply.answers
     if reply.problem:
-        return Outcome(exercise.name, broken=reply.problem, waiting=waiting)
+        return ExerciseOutcome(exercise.name, broken=reply.problem, waiting=waiting)
     failures = list(map(_judge_case, questions.flat, answers))
     results = _judge_checks(questions, answers, failures)
     errors = {answer.error for answer in answers}
@@ -140,7 +140,7 @@ def judge(questions: Questions, reply: Reply) -> Outcome:
     mistake, unexplained = None, list[str]()
     if any(failures) and not is_blank:
         mistake, unexplained = _name_mistake(questions, answers, failures, results)
-    return Outcome(
+    return ExerciseOutcome(
         exercise.name,
         tuple(results),
         exercise.mistake(mistake) if mistake is not None else None,
@@ -201,7 +201,7 @@ def _open_failure(kind: str) -> Failure:
     return Failure(OPEN[kind], kind=kind)
 
 
-def check_here(questions: Questions, source: str) -> Outcome:
+def check_here(questions: Questions, source: str) -> ExerciseOutcome:
     """Check a program by running it in this process; it must be the course's own."""
     return judge(questions, ask_here(source, "answer.py", questions.encoded))
 

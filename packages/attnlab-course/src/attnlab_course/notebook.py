@@ -12,7 +12,7 @@ from attnlab_course.catalog import find_exercise
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.feedback import feedback_lines
 from attnlab_course.grading.bans import ban_words
-from attnlab_course.judge import Outcome, judge
+from attnlab_course.judge import ExerciseOutcome, judge
 from attnlab_course.notebook_cells import join_cells
 from attnlab_course.sandbox.replies import ask_names
 from attnlab_course.sandbox.runner import Names
@@ -22,7 +22,9 @@ from attnlab_course.workspace import find_workspace
 class Feedback:
     """The result of a check, as text at the prompt and as lines in a notebook."""
 
-    def __init__(self, exercise: CourseExercise, outcome: Outcome, banned: str = "") -> None:
+    def __init__(
+        self, exercise: CourseExercise, outcome: ExerciseOutcome, banned: str = ""
+    ) -> None:
         self.exercise = exercise
         self.outcome = outcome
         self.banned = banned
@@ -77,7 +79,7 @@ def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedba
         )
     if calls and not any(call in names for call in calls):
         missing = f"nothing that it asks for is defined here: {', '.join(calls)}"
-        return Feedback(opened, Outcome(exercise, broken=missing))
+        return Feedback(opened, ExerciseOutcome(exercise, broken=missing))
     outcome = judge(questions, ask_names(names, questions.encoded))
     workspace = find_workspace(None)
     if workspace.log.is_file():

@@ -18,7 +18,7 @@ from attnlab_course.catalog import holds_back
 from attnlab_course.cells import parse_program
 from attnlab_course.exercise import Case, CourseExercise
 from attnlab_course.grading.bans import ban_words
-from attnlab_course.judge import Outcome, judge
+from attnlab_course.judge import ExerciseOutcome, judge
 from attnlab_course.sandbox.replies import AskProgram
 from attnlab_course.workspace import FORM, LOG, NEW, Workspace, is_untouched, time_now
 
@@ -59,7 +59,7 @@ def text_answer(source: str) -> str | None:
 
 def check_program(
     exercise: CourseExercise, source: str, path: str, ask: AskProgram, seed: int = 0
-) -> Outcome:
+) -> ExerciseOutcome:
     """Check a student's program by every check that is not held back for the grading.
 
     Args:
@@ -77,15 +77,15 @@ def check_program(
     return replace(outcome, is_blank=is_blank)
 
 
-def check_text(exercise: CourseExercise, source: str) -> Outcome:
+def check_text(exercise: CourseExercise, source: str) -> ExerciseOutcome:
     """Check that a text is there; a person reads it."""
     text = text_answer(source)
     if text == "" or is_untouched(exercise, source):
-        return Outcome(exercise.name, is_blank=True)
+        return ExerciseOutcome(exercise.name, is_blank=True)
     words = None
     if text is None:
         words = "its variable `answer` must be a plain text between quotes"
-    return Outcome(exercise.name, broken=words)
+    return ExerciseOutcome(exercise.name, broken=words)
 
 
 def hand_in(

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from attnlab.errors import AttnlabError
 from attnlab_course.cases import Questions, draw_questions
 from attnlab_course.cells import (
-    Cell,
+    NotebookCell,
     leaked_lines,
     solution_text,
     solved_cells,
@@ -24,7 +24,7 @@ from attnlab_course.cells import (
 from attnlab_course.exercise import CourseExercise, Mistake
 from attnlab_course.grading.bans import banned_names
 from attnlab_course.grading.submissions import read_class
-from attnlab_course.judge import Outcome, check_here, judge
+from attnlab_course.judge import ExerciseOutcome, check_here, judge
 from attnlab_course.mistakes import ask_reference, with_mistake
 from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_here
 from attnlab_course.submit import check_program, hand_in
@@ -107,7 +107,7 @@ def _problems_of_files(questions: Questions) -> Iterator[str]:
         yield from _problems_of_zip(questions, workspace, folder / "zip")
         texts = [cell for cell in cells if cell.kind == "markdown"]
         for mistake in exercise.named_mistakes:
-            code = Cell("code", with_mistake(exercise, mistake))
+            code = NotebookCell("code", with_mistake(exercise, mistake))
             program.write_text(starter_program([*texts, code]))
             source = exercise.with_given(workspace.answer(exercise).source)
             yield from _misnamed(mistake, check_here(questions, source))
@@ -147,7 +147,7 @@ def _problems_of_zip(questions: Questions, workspace: Workspace, folder: Path) -
         yield f"the solution uses what is banned: {', '.join(used)}"
 
 
-def _misnamed(mistake: Mistake, outcome: Outcome) -> Iterator[str]:
+def _misnamed(mistake: Mistake, outcome: ExerciseOutcome) -> Iterator[str]:
     """Say what a mistake is taken for; nothing where it is named rightly."""
     if outcome.passed:
         yield f"the mistake {mistake.name!r} passes: {mistake.new!r}"
@@ -156,7 +156,7 @@ def _misnamed(mistake: Mistake, outcome: Outcome) -> Iterator[str]:
         yield f"the mistake {mistake.name!r} is taken for {name}: {mistake.new!r} ({_why(outcome)})"
 
 
-def _why(outcome: Outcome) -> str:
+def _why(outcome: ExerciseOutcome) -> str:
     if outcome.broken is not None:
         return outcome.broken
     words = []

@@ -23,7 +23,7 @@ from attnlab_course.cells import (
     starter_notebook,
 )
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.judge import Outcome
+from attnlab_course.judge import ExerciseOutcome
 from attnlab_course.notebook_cells import join_cells, without_magic
 from attnlab_course.sandbox.runner import load_names
 
@@ -36,7 +36,7 @@ _PATIENCE = 10.0  # seconds; a check beside `watch` writes a line, and is done
 
 
 @dataclass(frozen=True)
-class State:
+class ExerciseState:
     """The progress on an exercise: checks made, hints seen, the last check's result.
 
     `passed` is whether all checks that were run passed, `waiting` how many were not run, `mistake`
@@ -55,7 +55,7 @@ class State:
         return self.passed and not self.waiting
 
 
-NEW = State()
+NEW = ExerciseState()
 """The progress on an exercise that was not begun."""
 
 
@@ -161,7 +161,7 @@ class Workspace:
         """Yield the events of the log."""
         yield from read_events(self._lines())
 
-    def record_check(self, exercise: CourseExercise, source: str, outcome: Outcome) -> None:
+    def record_check(self, exercise: CourseExercise, source: str, outcome: ExerciseOutcome) -> None:
         """Append the result of a check, unless nothing is written yet."""
         if outcome.is_blank:
             return
@@ -176,9 +176,9 @@ class Workspace:
             waiting=outcome.waiting,
         )
 
-    def states(self) -> dict[str, State]:
+    def states(self) -> dict[str, ExerciseState]:
         """Return the progress on each exercise, by the log."""
-        states: dict[str, State] = {}
+        states: dict[str, ExerciseState] = {}
         for event in self.events():
             name, kind = str(event.get("exercise")), event.get("event")
             state = states.get(name, NEW)

@@ -21,7 +21,7 @@ from attnlab_course.grading.pages import render_class, render_student, write_pag
 from attnlab_course.grading.sheets import inert_cell, read_table, write_table
 from attnlab_course.grading.similarity import Alike
 from attnlab_course.grading.student_feedback import check_words, failure_words
-from attnlab_course.grading.submission import Answer, Submission
+from attnlab_course.grading.submission import Submission, SubmittedAnswer
 from attnlab_course.grading.submissions import read_class
 from attnlab_course.judge import judge
 from attnlab_course.mistakes import ask_judge
@@ -108,7 +108,9 @@ def test_the_comments_for_moodle_say_why_points_are_missing(book, tmp_path):
 
 def test_the_class_page_names_whose_program_is_the_published_solution(book):
     assert "The same as the published" not in render_class(book, [])
-    answer = Answer("double", "double.py", solution_text(DOUBLE) + "\n# mine\nprint(double(2))\n")
+    answer = SubmittedAnswer(
+        "double", "double.py", solution_text(DOUBLE) + "\n# mine\nprint(double(2))\n"
+    )
     submission = replace(book.rows[0].submission, answers={"double": answer})
     copied = replace(book.rows[0], submission=submission)
     page = render_class(replace(book, rows=(copied, *book.rows[1:])), [])

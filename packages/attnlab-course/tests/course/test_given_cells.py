@@ -6,7 +6,7 @@ import zipfile
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.grading import classroom
-from attnlab_course.grading.submission import Answer
+from attnlab_course.grading.submission import SubmittedAnswer
 from attnlab_course.judge import check_here, judge
 from attnlab_course.sandbox.replies import Reply, ask_here
 from attnlab_course.sandbox.runner import load_names
@@ -59,7 +59,7 @@ def test_a_graded_program_goes_to_the_sandbox_with_what_is_given():
             heard.append((source, is_graded))
             return Reply()
 
-    answer = Answer("batches", "batches.py", solution_text(batches.source) + FORGED)
+    answer = SubmittedAnswer("batches", "batches.py", solution_text(batches.source) + FORGED)
     job = classroom._Job(answer, "ada", questions_of("batches"), "")
     classroom._ask(job, Hears())
     ((source, is_graded),) = heard

@@ -8,7 +8,7 @@ from attnlab.tasks.vectors import VectorTask, vector_task
 from attnlab_course.catalog import find_exercise
 from attnlab_course.judge import judge
 from attnlab_course.material.weight_mistakes import add_scores, gain_mistake, missing_factor
-from attnlab_course.material.weights import Head, run_head
+from attnlab_course.material.weights import DesignedHead, run_head
 from attnlab_course.sandbox.replies import ask_names
 from attnlab_course.sandbox.runner import load_names
 
@@ -57,7 +57,7 @@ def test_what_the_queries_lack_is_what_was_taken_from_them():
         run = run_head(head, vector_task("identity"), np.array([[0, 1, 1, 1, 1, 1]]), np.float64)
         return run.output[0, 0, 0] > 0.999
 
-    head = Head(np.array(design.Km), np.array(design.Qm) / 3, np.array(design.Vm))
+    head = DesignedHead(np.array(design.Km), np.array(design.Qm) / 3, np.array(design.Vm))
     assert missing_factor(head, is_right) == pytest.approx(3 / 1.001, rel=2e-3)
     for is_short, name in ((False, "gain too low"), (True, "short inputs only")):
 
@@ -71,7 +71,7 @@ def test_what_the_queries_lack_is_what_was_taken_from_them():
 def test_scores_are_added_to_those_that_a_head_has():
     task = VectorTask("copy_first", longest=3)
     random = np.random.default_rng(2)
-    head = Head(
+    head = DesignedHead(
         *(random.normal(size=(5, 4)) for _ in "KQ"), random.normal(size=(5, 3)), np.eye(3)[:, :2]
     )
     table = random.normal(size=(6, 6))

@@ -2,7 +2,7 @@
 
 from attnlab_course.cells import solution_text
 from attnlab_course.grading.similarity import find_alike, fingerprints
-from attnlab_course.grading.submission import Answer, Submission
+from attnlab_course.grading.submission import Submission, SubmittedAnswer
 
 from .classroom import GOOD, exercises_in
 
@@ -27,7 +27,9 @@ RENAMED = (
 
 def class_of(sources):
     return [
-        Submission(f"student{number:03}", {"double": Answer("double", "double.py", source)})
+        Submission(
+            f"student{number:03}", {"double": SubmittedAnswer("double", "double.py", source)}
+        )
         for number, source in enumerate(sources)
     ]
 
@@ -68,7 +70,7 @@ def test_two_who_write_what_the_course_writes_are_not_alike(tmp_path):
     exercises = exercises_in(tmp_path, with_attention=True)
     solution = solution_text(exercises["attention"].source)
     assert len(fingerprints(solution)) > 20
-    answer = Answer("attention", "attention.py", solution)
+    answer = SubmittedAnswer("attention", "attention.py", solution)
     students = [Submission(name, {"attention": answer}) for name in ("alice", "bob")]
     assert find_alike(students, exercises) == []
 

@@ -10,7 +10,7 @@ import pytest
 from attnlab.errors import WrongUsage
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import (
-    Cell,
+    NotebookCell,
     leaked_lines,
     program_of_notebook,
     solution_text,
@@ -22,7 +22,7 @@ from attnlab_course.cells import (
 from attnlab_course.judge import check_here
 from attnlab_course.sandbox.replies import ask_here
 from attnlab_course.submit import check_text, hand_in, text_answer
-from attnlab_course.workspace import State, Workspace, find_workspace, is_untouched
+from attnlab_course.workspace import ExerciseState, Workspace, find_workspace, is_untouched
 
 from .classroom import questions_of
 
@@ -71,7 +71,7 @@ def begun(tmp_path, attention):
 def test_a_file_is_cells_and_a_starter_has_none_of_the_solution():
     assert [cell.kind for cell in split_cells(FILE)] == ["course", "markdown", "code", "course"]
     text, code = starter_cells(FILE, "twice")
-    assert text == Cell("markdown", "# # Twice\n#\n# **Write** `twice`.\n")
+    assert text == NotebookCell("markdown", "# # Twice\n#\n# **Write** `twice`.\n")
     assert 'raise NotImplementedError("twice: write this part")' in code.text
     assert "LIMIT = None" in code.text
     assert "doubled" not in code.text
@@ -116,9 +116,9 @@ def test_the_log_says_how_far_one_is(begun, attention):
     solved = solution_text(attention.source)
     begun.record("hint", exercise="attention", number=2)
     begun.record_check(attention, "x", check_here(questions, "x = 1"))
-    assert begun.states() == {"attention": State(tries=1, hints=2)}
+    assert begun.states() == {"attention": ExerciseState(tries=1, hints=2)}
     begun.record_check(attention, solved, check_here(questions, solved))
-    assert begun.states() == {"attention": State(tries=2, hints=2, passed=True)}
+    assert begun.states() == {"attention": ExerciseState(tries=2, hints=2, passed=True)}
     last = begun.log.read_text().splitlines()[-1]
     assert json.loads(last)["sha256"] == hashlib.sha256(solved.encode()).hexdigest()
 

@@ -60,7 +60,7 @@ class Page:
         (assets / "large.bin").write_bytes(b"0" * (2**23 + 1))
         self.lab = routes.Lab(self.runs)
         self.app = routes.make_app(self.lab, assets)
-        self.keys = guard.Keys(PORT)
+        self.keys = guard.AccessKeys(PORT)
         self.guard = guard.Guard(self.app, PORT, self.keys)
         cookie = self.keys.swap(self.keys.token.encode())[b"set-cookie"]
         self.cookie = cookie.decode().partition(";")[0]

@@ -201,7 +201,7 @@ async def check_names(jobs: Watched) -> None:
     assert jobs.start(ASKED) == "sorting-2"
     assert jobs.start(ASKED) == "sorting-3"
     for name in ("none", "..", "a/b", "", "sorting"):
-        refuses(module.Missing, "there is no job", lambda: jobs.describe(name))  # noqa: B023
+        refuses(module.NotFound, "there is no job", lambda: jobs.describe(name))  # noqa: B023
 
 
 async def check_ends(jobs: Watched) -> None:

@@ -238,7 +238,9 @@ def test_a_line_counted_in_the_file_is_caught(
     read, check = course_answers.starter_program, course_answers.check_program
 
     def check_the_file(exercise: Any, code: str, *more: Any) -> Any:
-        return check(exercise, read([*texts(exercise), course_answers.Cell("code", code)]), *more)
+        return check(
+            exercise, read([*texts(exercise), course_answers.NotebookCell("code", code)]), *more
+        )
 
     def texts(exercise: Any) -> Any:
         return course_answers._texts(course_answers.starter_cells(exercise.source, exercise.name))

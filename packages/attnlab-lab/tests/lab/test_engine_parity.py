@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.models.storage import describe_model
 from attnlab.train.config import TrainConfig
-from attnlab.train.layouts.update import Rule, State, update
+from attnlab.train.layouts.update import UpdateSettings, UpdateState, update
 from attnlab.train.schedule import share_of_peak
 from tests.sampling import first_of_each
 
@@ -127,13 +127,13 @@ def steps_by_python(model: nn.Module, settings: dict[str, Any], rows: Tensor) ->
     parameters = list(model.parameters())
     flat = torch.cat([each.detach().flatten() for each in parameters]).unsqueeze(0)
     number = 2 if config.optimiser == "adamw" else 0
-    state = State(
+    state = UpdateState(
         flat,
         [torch.zeros_like(flat) for _ in range(number)],
         torch.zeros(1, dtype=torch.float64),
         torch.ones(1, dtype=torch.bool),
     )
-    rule = Rule(
+    rule = UpdateSettings(
         torch.tensor([config.weight_decay], dtype=torch.float64),
         torch.tensor([config.clip], dtype=torch.float64),
     )

@@ -372,7 +372,7 @@ def test_a_member_s_name_leads_nowhere_else(many: Path) -> None:
     assert lab.model("many") == runs / "many"
     steps = ["many/", "many/..", "many/../many", "many/5/5", "many//5", "many/5\n", "many/٣", "/5"]
     for name in [*steps, "../runs/many/5", "many/5/../..", "many/-5", "many/5\\..", "none/5"]:
-        with pytest.raises(jobs.Missing):
+        with pytest.raises(jobs.NotFound):
             lab.model(name)
 
 

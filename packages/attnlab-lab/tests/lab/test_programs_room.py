@@ -14,7 +14,7 @@ import torch
 import attnlab
 from attnlab import programs
 from attnlab.programs import Program, compile_program, interpret, library, prove_program
-from attnlab.programs.interpreter import Meaning, ids_of
+from attnlab.programs.interpreter import ProgramValues, ids_of
 from attnlab.programs.program_text import read_lines, read_program
 from attnlab_lab.server import program_answers
 from tests.sampling import sampled
@@ -54,7 +54,7 @@ def table(page: Any) -> list[tuple[str, list[str]]]:
 
 def expected(text: str, alphabet: str, example: str) -> list[tuple[str, list[str]]]:
     """What Python computes for each line."""
-    meaning = Meaning(
+    meaning = ProgramValues(
         Program(programs.tokens, alphabet), ids_of(Program(programs.tokens, alphabet), example)
     )
     found = []
@@ -124,7 +124,7 @@ def check_heads(page: Any, text: str, alphabet: str, example: str, longest: int)
         for each in selector
         if isinstance(each, programs.language.Width | programs.language.Aggregate)
     ]
-    selected = Meaning(program, ids_of(program, example)).selected(widths[0].selector)[0]
+    selected = ProgramValues(program, ids_of(program, example)).selected(widths[0].selector)[0]
     told = [each for each in cells(chosen, size, size + first) if "BOS" not in each]
     assert [each.endswith(": selected.") for each in told] == selected.flatten().tolist()
 

@@ -49,7 +49,7 @@ def test_it_holds(check, tmp_path, monkeypatch):
     ("error", "status"),
     [
         (jobs.Busy("so much waits"), 429),
-        (jobs.Missing("there is no job"), 404),
+        (jobs.NotFound("there is no job"), 404),
         (answers.Superseded("a newer one came"), 409),
         (answers.Crashed("it ended"), 503),
         (WrongUsage("this is wrong"), 400),

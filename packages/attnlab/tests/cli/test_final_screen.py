@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from attnlab.cli import progress as progress_module
-from attnlab.cli.estimate import Estimate
+from attnlab.cli.estimate import TimeEstimate
 from attnlab.cli.final_screen import show_final_screen
 from attnlab.cli.progress import progress, progress_of_many
 from attnlab.cli.terminal import words
@@ -128,7 +128,7 @@ def usual(monkeypatch, **seconds):
 def test_the_estimate_follows_the_pace_of_this_machine(monkeypatch):
     usual(monkeypatch, lookup=38, anatomy=15, sorting=20)
     now = [0.0]
-    estimate = Estimate(["lookup", "anatomy", "sorting"], full=False, now=lambda: now[0])
+    estimate = TimeEstimate(["lookup", "anatomy", "sorting"], full=False, now=lambda: now[0])
     estimate.begin("lookup")
     assert estimate.left() == 73
     now[0] = 76.0  # twice as long
@@ -145,7 +145,7 @@ def test_the_estimate_of_two_at_once_is_that_of_the_last_to_end(monkeypatch):
     usual(monkeypatch, lookup=30, anatomy=10, sorting=5)
     now = [0.0]
     names = ["lookup", "anatomy", "sorting"]
-    estimate = Estimate(names, full=False, num_processes=2, now=lambda: now[0])
+    estimate = TimeEstimate(names, full=False, num_processes=2, now=lambda: now[0])
     estimate.begin("lookup")
     estimate.begin("anatomy")
     assert estimate.left() == 30  # sorting follows anatomy
@@ -153,7 +153,7 @@ def test_the_estimate_of_two_at_once_is_that_of_the_last_to_end(monkeypatch):
     estimate.end("anatomy")
     estimate.begin("sorting")
     assert estimate.left() == 20
-    full = Estimate(["lookup", "sorting"], full=True, num_processes=2)
+    full = TimeEstimate(["lookup", "sorting"], full=True, num_processes=2)
     assert full.left() == 300
 
 

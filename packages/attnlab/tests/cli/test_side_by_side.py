@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from attnlab.cli import failures, side_by_side, terminal
-from attnlab.cli.estimate import Estimate
+from attnlab.cli.estimate import TimeEstimate
 from attnlab.cli.side_by_side import SideBySide
 from attnlab.errors import WrongUsage
 
@@ -53,7 +53,7 @@ def fail(error, *, out, observer):
 
 
 def outcomes_of(makes, parent):
-    estimate = Estimate(makes, full=False, num_processes=2)
+    estimate = TimeEstimate(makes, full=False, num_processes=2)
     return SideBySide(makes, parent, estimate, 2).outcomes(is_quiet=False)
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from attnlab.cli import main, terminal
 from attnlab.cli.answers import _shaded, show_trace, show_weights
-from attnlab.cli.site_facts import HeadFacts, WeightFacts
+from attnlab.cli.site_facts import HeadMeans, WeightFacts
 from attnlab.look.trace import HeadTrace, Step, Trace
 from tests.sampling import sampled
 
@@ -87,7 +87,7 @@ def test_no_label_or_word_of_a_model_commands_the_terminal(capsys, evil):
     head = HeadTrace(f"layers.0.{words[0]}.weights", 0, ((1.0, 0.0), (0.5, 0.5)))
     step = Step(None, tuple(words), (0.25, 0.75), words[1], expected=words[0])
     show_trace(Trace(tuple(words), tuple(words), (step,), (head,)))
-    each = HeadFacts(0, 0.1, 1.0, words, {}, None, [[1.0, 0.0], [0.5, None]])
+    each = HeadMeans(0, 0.1, 1.0, words, {}, None, [[1.0, 0.0], [0.5, None]])
     show_weights(words[0], WeightFacts(words, words, [each]))
     terminal.say(words[0])
     terminal.complain(words[0], 2)

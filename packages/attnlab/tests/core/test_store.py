@@ -10,9 +10,9 @@ import torch
 from attnlab.core.store import (
     LOCK,
     CouldNotWrite,
+    FolderInUse,
     StateFolder,
     StoredTensor,
-    Taken,
     digest_of,
     locked,
     pack,
@@ -233,7 +233,7 @@ def test_of_many_that_want_a_folder_at_once_one_gets_it(tmp_path):
                 holders.append(1)
                 most.append(len(holders))
                 holders.pop()
-        except Taken:
+        except FolderInUse:
             refused.append(1)
 
     for _ in range(30):

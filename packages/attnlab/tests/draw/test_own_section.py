@@ -4,13 +4,13 @@ import pytest
 
 from attnlab.draw.figures import section_figures
 from attnlab.draw.page import render_page
-from attnlab.draw.section import Figured
+from attnlab.draw.section import FigureSection
 from attnlab.draw.sections import ReportContent
 from attnlab.errors import WrongUsage
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quotation(Figured):
+class Quotation(FigureSection):
     """Words of somebody."""
 
     kind = "quotation"

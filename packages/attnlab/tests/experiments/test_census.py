@@ -9,7 +9,7 @@ from attnlab.edits.effects.census_effects import head_effects
 from attnlab.edits.effects.significance import assess
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.census import add_effects, census, census_in_shares, estimate_census
-from attnlab.experiments.executors import Where
+from attnlab.experiments.executors import ExecutorOptions
 from attnlab.experiments.model_loader import load_pretrained
 from attnlab.look.census import count, count_heads, open_census
 from attnlab.look.corpus import Corpus
@@ -143,7 +143,7 @@ def test_effects_need_texts_and_a_share_has_none(folders, corpus):
         census(model, ["the cat sat", "the cat sat"])
 
 
-ENGINES = [Where(), Where("slurm", address="here"), Where("local", 2)]
+ENGINES = [ExecutorOptions(), ExecutorOptions("slurm", address="here"), ExecutorOptions("local", 2)]
 
 
 @pytest.mark.parametrize("where", sampled(ENGINES, 2))  # workers: test_sweeps
@@ -172,7 +172,7 @@ def test_a_ray_cluster_of_three_nodes_gives_the_table_of_one_pass(folders, tmp_p
     with Cluster(3) as cluster:
         for name, value in cluster.environment.items():
             monkeypatch.setenv(name, value)
-        where = Where("ray", address=cluster.address)
+        where = ExecutorOptions("ray", address=cluster.address)
         merged = census_in_shares(folders["gpt2"], many, 6, where, out=tmp_path / "out", effects=4)
     for one, other in zip(merged.table(), whole.table(), strict=True):
         for name, value in other.items():
@@ -185,14 +185,14 @@ def test_jobs_need_submitit_and_a_cluster(monkeypatch):
     from attnlab.experiments.executors import make_engine
 
     with pytest.raises(WrongUsage, match="leave --workers out"):
-        make_engine(Where("slurm", 2))
+        make_engine(ExecutorOptions("slurm", 2))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[slurm\]'"):
-        make_engine(Where("slurm"))
+        make_engine(ExecutorOptions("slurm"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(CouldNotRun, match="sbatch"):
-        make_engine(Where("slurm"))
+        make_engine(ExecutorOptions("slurm"))
 
 
 def test_rows_are_parquet_or_csv(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.tasks import lookup as task
 from attnlab.tasks.recall import RecallTask
 from attnlab.train import train_together
-from attnlab.train.observer import Silent
+from attnlab.train.observer import SilentObserver
 from tests.sampling import sampled
 
 TINY = {
@@ -295,7 +295,7 @@ def test_what_a_step_is_given_does_not_depend_on_where_drawing_begins(variant):
 
 @pytest.mark.slow
 def test_a_run_goes_on_from_each_of_its_checkpoints_to_the_same_bytes(tmp_path):
-    class Stopping(Silent):
+    class Stopping(SilentObserver):
         """Stops the run at the first step of its third training."""
 
         stages = 0

@@ -10,7 +10,7 @@ import attnlab
 from attnlab.draw.view import view_page
 from attnlab.edits import CutEdge, ZeroHead, edits_from_json, edits_to_json
 from attnlab.experiments import notebook
-from attnlab.experiments.notebook import Asker, EditableView, State, result_of
+from attnlab.experiments.notebook import Asker, EditableView, PageState, result_of
 from attnlab.look.questions import Continuation, Translation
 from tests.random_models import new_model
 from tests.sampling import sampled
@@ -167,7 +167,7 @@ def test_maps_without_a_model_keep_the_edits_for_python(blank):
 
 def test_the_answer_of_the_kernel_is_that_of_a_fork(question):
     asker = Asker(lambda _seed, _text: question)
-    found = result_of(State(edits=forms(CUT, OUT)), asker)
+    found = result_of(PageState(edits=forms(CUT, OUT)), asker)
     expected = attnlab.fork(question, CUT, OUT)
     assert [step["after"]["choice"] for step in found["steps"]] == [
         step.choice for step in expected.after.steps
@@ -179,13 +179,13 @@ def test_the_answer_of_the_kernel_is_that_of_a_fork(question):
 
 def test_no_edits_and_wrong_edits_are_answered_too(question):
     nothing = {"seed": "", "input": "", "edits": []}
-    assert result_of(State(), None) == nothing
+    assert result_of(PageState(), None) == nothing
     out = forms(OUT)
-    assert result_of(State(edits=out), None) == {**nothing, "edits": list(out)}
-    wrong = State(edits=({"edit": "ZeroHed"},))
+    assert result_of(PageState(edits=out), None) == {**nothing, "edits": list(out)}
+    wrong = PageState(edits=({"edit": "ZeroHed"},))
     assert "there is no edit 'ZeroHed'" in result_of(wrong, None)["error"]
     asker = Asker(lambda _seed, _text: question)
-    plain = result_of(State(), asker, State())  # the page holds the maps of this state
+    plain = result_of(PageState(), asker, PageState())  # the page holds the maps of this state
     assert [step["after"] for step in plain["steps"]] == [step["before"] for step in plain["steps"]]
     assert "maps" not in plain
 

@@ -9,10 +9,10 @@ import torch
 import attnlab
 from attnlab.errors import WrongUsage
 from attnlab.experiments.open_program import cohorts, report, targets
-from attnlab.experiments.open_program.cohorts import Cohort
+from attnlab.experiments.open_program.cohorts import ModelCohort
 from attnlab.experiments.open_program.config import OpenProgramConfig
 from attnlab.programs import interpret
-from attnlab.programs.interpreter import Meaning, every_input
+from attnlab.programs.interpreter import ProgramValues, every_input
 
 TINY = {"only": "sort", "length": 4, "seeds": 2, "steps": 50, "batch": 8, "evaluate_every": 50}
 LENGTH = 4
@@ -34,7 +34,7 @@ def tells(decoy, part, program):
     """On how many positions of all inputs the decoy, with letter and place, tells the part."""
     known, told = {}, []
     for ids in every_input(program, LENGTH):
-        meaning = Meaning(program, ids)
+        meaning = ProgramValues(program, ids)
         rows = [meaning.of(each).row for each in (decoy, part)]
         for number, letters in enumerate(ids.tolist()):
             for place, key in enumerate(zip(rows[0](number), letters, strict=True)):
@@ -86,7 +86,7 @@ def test_as_many_learned_heads_are_taken_from_the_same_layers(target):
 
 
 def cohort(steps, part=(), learned=()):
-    return Cohort("frozen", [None] * len(steps), steps, part, learned, 0)
+    return ModelCohort("frozen", [None] * len(steps), steps, part, learned, 0)
 
 
 def test_a_race_is_decided_seed_by_seed_and_a_tie_counts_for_neither():

@@ -14,7 +14,7 @@ from attnlab.core.row_files import pack_columns, read_columns
 from attnlab.core.store import pack, read_tensors
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import executors
-from attnlab.experiments.executors import Failure
+from attnlab.experiments.executors import UnitFailure
 from attnlab.experiments.population import (
     block_training,
     blocks,
@@ -29,7 +29,7 @@ from attnlab.experiments.population.fit import plan_population
 from attnlab.experiments.population.seed_maps import seed_maps
 from attnlab.experiments.resumption import resume
 from attnlab.experiments.sorting import sorter as sorting
-from attnlab.train.observer import Silent
+from attnlab.train.observer import SilentObserver
 
 pyarrow = pytest.importorskip("pyarrow", reason="blocks need it; pip install 'attnlab[text]'")
 
@@ -37,7 +37,7 @@ SEEDS = range(5, 15)  # in blocks of four: two whole ones, and one of two
 QUICK = {"recipe": "fast", "steps": 80, "evaluate_every": 40, "layout": "vmap"}
 
 
-class Telling(Silent):
+class Telling(SilentObserver):
     def __init__(self):
         self.told, self.seen = [], []
 
@@ -325,7 +325,7 @@ def test_blocks_in_another_order_give_the_same_bytes(made, tmp_path, monkeypatch
         for unit in reversed(units):
             yield unit.compute(observer)
 
-    monkeypatch.setattr(executors.Engine, "compute", backwards)
+    monkeypatch.setattr(executors.Executor, "compute", backwards)
     attnlab.train_population("sorting", SEEDS, out=tmp_path / "run", **QUICK)
     found, same = contents(tmp_path / "run" / "blocks"), contents(made[0] / "blocks")
     assert found == same
@@ -334,10 +334,10 @@ def test_blocks_in_another_order_give_the_same_bytes(made, tmp_path, monkeypatch
 def test_a_block_that_cannot_be_trained_is_said_and_the_others_are_kept(tmp_path, monkeypatch):
     def failing(self, units, observer=None):
         for unit in units:
-            failure = Failure(unit.number, CouldNotRun("too little memory."))
+            failure = UnitFailure(unit.number, CouldNotRun("too little memory."))
             yield failure if unit.number == 1 else unit.compute(observer)
 
-    monkeypatch.setattr(executors.Engine, "compute", failing)
+    monkeypatch.setattr(executors.Executor, "compute", failing)
     with pytest.raises(CouldNotRun, match="1 of 3 blocks could not be trained: too little memory"):
         attnlab.train_population("sorting", SEEDS, out=tmp_path / "run", **QUICK)
     monkeypatch.undo()
@@ -348,7 +348,7 @@ def test_a_block_that_cannot_be_trained_is_said_and_the_others_are_kept(tmp_path
 def test_a_machine_with_another_torch_trains_nothing(stored):
     work = dataclasses.replace(_work(stored), versions={"attnlab": "0.1.0", "torch": "1.0"})
     failure = work.compute()
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, UnitFailure)
     assert "the machine that asks 1.0: the numbers would not be the same" in str(failure.error)
 
 

@@ -21,13 +21,13 @@ from attnlab.experiments.population.population_heads import record_heads
 from attnlab.experiments.registry import find
 from attnlab.experiments.sorting import SortingConfig
 from attnlab.experiments.sorting import sorter as sorting
-from attnlab.train.observer import Silent
+from attnlab.train.observer import SilentObserver
 
 QUICK = {"recipe": "fast", "steps": 400, "evaluate_every": 100, "layout": "vmap"}
 TINY = {"steps": 20, "evaluate_every": 10, "layout": "vmap"}
 
 
-class Watching(Silent):
+class Watching(SilentObserver):
     def __init__(self):
         self.seen = []
 

@@ -16,7 +16,7 @@ from attnlab.core.store import locked
 from attnlab.draw.sections import Table
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, read_claims
-from attnlab.experiments.folder import Finished, FolderTaken, RunFolder, list_runs
+from attnlab.experiments.folder import AlreadyFinished, FolderTaken, RunFolder, list_runs
 from attnlab.experiments.report import Report, open_run
 from attnlab.parts.linear import matrix_path_in_use, use_matrix_path
 
@@ -231,7 +231,7 @@ def test_a_run_that_is_at_work_is_called_running_and_nobody_is_told_to_go_on(fol
 
 def test_a_finished_run_is_not_gone_on_with_as_another(made):
     resume = {"out": made.folder, "resume": True}
-    with pytest.raises(Finished, match="nothing was changed"):
+    with pytest.raises(AlreadyFinished, match="nothing was changed"):
         attnlab.run("sorting", **resume, **TINY)
     with pytest.raises(CouldNotRun, match=r'experiment: "sorting" there, "lookup" here$'):
         attnlab.run("lookup", **resume)

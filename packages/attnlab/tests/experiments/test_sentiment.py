@@ -23,7 +23,7 @@ from attnlab.experiments.sentiment import (
     models,
     sentiment_claims,
 )
-from attnlab.tasks.texts import LabelledText, Split
+from attnlab.tasks.texts import LabelledText, TextSplit
 from attnlab.tasks.tokenizers import PartTokenizer, WordTokenizer
 from tests.sampling import sampled
 
@@ -151,8 +151,8 @@ def compared(one, other, *, is_built_in=False):
     models = {"best": [SimpleNamespace(probabilities=each) for each in probabilities]}
     prepared = {"best": SimpleNamespace(test=SimpleNamespace(labels=labels))}
     recipe = baseline.Recipe("tfidf", "a baseline", {})
-    strong = baseline.Baseline("TF-IDF", recipe, other.long(), 1)
-    fair = fit.Outcome(prepared, models, [strong])
+    strong = baseline.TrainedBaseline("TF-IDF", recipe, other.long(), 1)
+    fair = fit.SplitOutcome(prepared, models, [strong])
     return sentiment_claims.baseline_claim(SimpleNamespace(is_built_in=is_built_in), fair, strong)
 
 
@@ -259,7 +259,7 @@ def state_bytes(model):
 def depends_on_the_test_texts():
     """Name all that differs when the test texts are exchanged for nonsense of the other class."""
     rows = [LabelledText(f"{'good' if n % 2 else 'bad'} {n} u v", "ab"[n % 2]) for n in range(40)]
-    split = Split(rows[:24], rows[24:32], rows[32:])
+    split = TextSplit(rows[:24], rows[24:32], rows[32:])
     nonsense = [LabelledText(f"zq{n} xw " * (1 + n % 3), "ba"[n % 2]) for n in range(8)]
     honest, exchanged = learned(split), learned(split._replace(test=nonsense))
     return {name for name, value in honest.items() if exchanged[name] != value}
@@ -303,7 +303,7 @@ def test_ratios_counted_with_the_test_texts_are_caught(monkeypatch):
     honest = fit.build
 
     def leaky(prepared, config, seed, member):
-        train = models.Coded(
+        train = models.EncodedTexts(
             [*prepared.train.ids, *prepared.test.ids],
             torch.cat((prepared.train.labels, prepared.test.labels)),
         )
@@ -314,7 +314,7 @@ def test_ratios_counted_with_the_test_texts_are_caught(monkeypatch):
 
 
 def test_the_texts_watched_are_drawn_from_all_classes_of_an_ordered_file():
-    coded = models.Coded(
+    coded = models.EncodedTexts(
         [torch.tensor([number]) for number in range(2_001)], torch.arange(2_001) % 2
     )
     watched = fit.watched_texts(coded, 0)
@@ -496,7 +496,7 @@ def test_a_missing_baseline_library_is_said_before_anything_long(monkeypatch):
 
 def test_texts_of_stop_words_alone_leave_the_small_baseline_out():
     rows = [LabelledText("the of and", "a"), LabelledText("not one", "b")]
-    found = baseline.train_baselines(data.Split(rows, rows, rows), ["a", "b"])
+    found = baseline.train_baselines(data.TextSplit(rows, rows, rows), ["a", "b"])
     assert [each.name for each in found] == ["TF-IDF pairs + LR"]
 
 
@@ -533,7 +533,7 @@ def test_hiding_words_keeps_cls_and_the_order_and_brings_no_padding_in():
     tokens = torch.arange(1, 7).repeat(1_000, 1).unsqueeze(-1).repeat(1, 1, 3)
     real = torch.tensor([[True] * 6, [True] * 3 + [False] * 3]).repeat(500, 1)
     left = models.hide_words(
-        models.Batch(tokens, real, torch.zeros(1_000)), 0.7, torch.Generator().manual_seed(0)
+        models.TextBatch(tokens, real, torch.zeros(1_000)), 0.7, torch.Generator().manual_seed(0)
     )
     assert bool((left.tokens[:, 0] == 1).all())
     for row, is_real, most in zip(

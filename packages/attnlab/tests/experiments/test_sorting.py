@@ -12,7 +12,7 @@ from attnlab.experiments.sorting import sorter as sorting
 from attnlab.models.embedding import Embedding
 from attnlab.parts.heads import MultiHeadAttention
 from attnlab.train.checkpoint import latest_checkpoint
-from attnlab.train.observer import Silent
+from attnlab.train.observer import SilentObserver
 from tests.sampling import sampled
 
 QUICK = {"steps": 1_200, "learning_rate": 1e-2, "evaluate_every": 200}  # as of `sorter`
@@ -220,7 +220,7 @@ def test_a_model_too_small_for_its_letters_is_told_what_to_set():
 def test_a_model_too_small_is_told_of_before_its_training():
     told = []
 
-    class Listening(Silent):
+    class Listening(SilentObserver):
         def step(self, step, steps, figures):
             told.append("step")
 

@@ -24,17 +24,17 @@ import attnlab
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments import executors
-from attnlab.experiments.executors import Engine, Where, make_engine
-from attnlab.experiments.folder import Finished
+from attnlab.experiments.executors import Executor, ExecutorOptions, make_engine
+from attnlab.experiments.folder import AlreadyFinished
 from attnlab.experiments.population import train_population
 from attnlab.experiments.registry import find
 from attnlab.experiments.resumption import resume
 from attnlab.experiments.sweeps import open_sweep, runner, sweep, unit
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
-from attnlab.experiments.sweeps.outcome import Outcome
+from attnlab.experiments.sweeps.outcome import SweepOutcome
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.report import make_content
-from attnlab.experiments.sweeps.unit import Member, Result
+from attnlab.experiments.sweeps.unit import ModelResult, UnitResult
 from attnlab.train.faults import NotFinite
 from tests.sampling import sampled
 
@@ -154,7 +154,7 @@ def test_every_seed_of_every_cell_is_in_the_table_once(here):
     assert here.report.passed
 
 
-class Changing(Engine):
+class Changing(Executor):
     """An engine somewhere else that returns changed results, and that Ctrl-C meets after one."""
 
     words, is_elsewhere = "in 2 processes", True
@@ -184,7 +184,7 @@ def begun_by(engine, monkeypatch, **options):
 
     def make(where):
         asked.append(where.num_workers)
-        return engine if len(asked) == 1 else Engine()
+        return engine if len(asked) == 1 else Executor()
 
     monkeypatch.setattr(runner, "make_engine", make)
     with pytest.raises(KeyboardInterrupt):
@@ -231,7 +231,7 @@ def test_a_population_that_cannot_be_trained_is_told_and_the_others_are_kept(mon
     assert len(sweep("sorting", out=tmp_path / "s", resume=True).cells) == 2
 
 
-class Stopping(Engine):
+class Stopping(Executor):
     """An engine that Ctrl-C meets after so many units; it remembers what it was asked for."""
 
     def __init__(self, after):
@@ -290,7 +290,7 @@ def test_one_run_is_not_shared_out(sorter, tmp_path):
 
 
 def test_what_is_damaged_is_computed_again(tmp_path):
-    result = Result(3, [], "vmap", {}, "here")
+    result = UnitResult(3, [], "vmap", {}, "here")
     runner.write_result(tmp_path, result)
     file = tmp_path / "cells" / "00003.json"
     whole = file.read_bytes()
@@ -401,7 +401,7 @@ def test_a_script_that_uses_workers_is_run_once_and_their_prints_are_no_output(t
         "from attnlab.experiments import executors\n"
         "print('begun')\n"
         "executors.compute = print\n"
-        "with executors.make_engine(executors.Where('local', 2)) as engine:\n"
+        "with executors.make_engine(executors.ExecutorOptions('local', 2)) as engine:\n"
         "    list(engine.compute(['noise']))\n"
     )
     done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True)
@@ -482,20 +482,20 @@ def test_a_cluster_that_is_lost_or_refuses_is_told(stand_in_for_ray, ranks, addr
 )
 def test_an_engine_that_makes_no_sense_is_refused(arguments, sentence):
     with pytest.raises(WrongUsage, match=sentence):
-        make_engine(Where(**arguments))
+        make_engine(ExecutorOptions(**arguments))
 
 
 def test_without_ray_it_is_said_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[ray\]'"):
-        make_engine(Where("ray", address="127.0.0.1:6379"))
+        make_engine(ExecutorOptions("ray", address="127.0.0.1:6379"))
 
 
 def test_a_cluster_that_is_not_there_is_told_within_seconds(monkeypatch):
     pytest.importorskip("ray", reason="a cluster needs it; pip install 'attnlab[ray]'")
     monkeypatch.setattr(executors, "_PATIENCE", 2.0)
     with pytest.raises(CouldNotRun, match=r"at 127.0.0.1:1 did not answer .*is it running"):
-        make_engine(Where("ray", address="127.0.0.1:1"))
+        make_engine(ExecutorOptions("ray", address="127.0.0.1:1"))
 
 
 def content_of(settings, solved, num_seeds=4):
@@ -508,9 +508,9 @@ def content_of(settings, solved, num_seeds=4):
             for seed in range(num_seeds):
                 step = 100 if seed < solved[number] else None
                 figures = {"accuracy": number / 10}
-                members.append(Member(number, seed, step, 100, 0.5 + number, figures))
-    result = Result(0, members, "vmap", {}, "here")
-    return make_content(plan, Outcome(plan.axes, cells, plan.seeds, [result]), {})
+                members.append(ModelResult(number, seed, step, 100, 0.5 + number, figures))
+    result = UnitResult(0, members, "vmap", {}, "here")
+    return make_content(plan, SweepOutcome(plan.axes, cells, plan.seeds, [result]), {})
 
 
 def test_the_phase_diagram_puts_each_cell_in_its_place():
@@ -587,7 +587,7 @@ def check_finished(folder):
     grid = {"rank": [1, 2], "num_heads": [2, 4]}
     how = {"seeds": range(2), "layout": "vmap", "steps": 20, "evaluate_every": 10}
     for more in ({}, {**grid, **how}):
-        with pytest.raises(Finished):
+        with pytest.raises(AlreadyFinished):
             sweep("sorting", resume=True, out=folder, **more)
     with pytest.raises(CouldNotRun, match=r"\n  sweep.axes.rank: \[1, 2\] there, \[1, 3\] here"):
         sweep("sorting", resume=True, out=folder, **{**grid, **how, "rank": [1, 3]})

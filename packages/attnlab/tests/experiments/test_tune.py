@@ -9,19 +9,19 @@ import pytest
 
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.experiments.executors import Engine, Failure
+from attnlab.experiments.executors import Executor, UnitFailure
 from attnlab.experiments.registry import find
 from attnlab.experiments.resumption import resume
 from attnlab.experiments.sweeps import runner
 from attnlab.experiments.sweeps.axes import axis_of, option_of, read_axes
 from attnlab.experiments.sweeps.cells import make_cell
-from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
+from attnlab.experiments.sweeps.outcome import CellOutcome, SweepOutcome
 from attnlab.experiments.sweeps.plan import Plan
-from attnlab.experiments.sweeps.unit import Member, Result
+from attnlab.experiments.sweeps.unit import ModelResult, UnitResult
 from attnlab.experiments.tune import open_search, tune
 from attnlab.experiments.tune.report import make_content
 from attnlab.experiments.tune.study import distribution, is_log, readable
-from attnlab.train.observer import Silent
+from attnlab.train.observer import SilentObserver
 
 pytest.importorskip("optuna", reason="searches need it; pip install 'attnlab[optuna]'")
 
@@ -112,7 +112,7 @@ def test_a_trial_that_was_lost_is_noticed(whole):
 
     def is_whole(cells, members):
         result = replace(outcome.results[0], members=members)
-        changed = Outcome(outcome.axes, cells, outcome.seeds, [result])
+        changed = SweepOutcome(outcome.axes, cells, outcome.seeds, [result])
         return runner.all_there(changed, "trial", 7).passed
 
     assert is_whole(outcome.grid, outcome.members)
@@ -121,7 +121,7 @@ def test_a_trial_that_was_lost_is_noticed(whole):
     assert not is_whole(outcome.grid, [*outcome.members[:-1], outcome.members[0]])
 
 
-class Stopping(Engine):
+class Stopping(Executor):
     """An engine that Ctrl-C meets before a certain round."""
 
     def __init__(self, call):
@@ -148,7 +148,7 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(whole, tmp_path, m
     monkeypatch.undo()
     seen = []
 
-    class Watching(Silent):
+    class Watching(SilentObserver):
         def step(self, step, steps, figures):
             seen.append((step, steps))
 
@@ -181,7 +181,7 @@ def test_a_setting_that_is_proposed_twice_at_once_is_trained_twice_with_one_outc
     assert len(losses) == len({rank for rank, _ in losses})
 
 
-class Failing(Engine):
+class Failing(Executor):
     """An engine that cannot train what has a certain rank, or nothing at all."""
 
     def __init__(self, *ranks):
@@ -190,7 +190,7 @@ class Failing(Engine):
     def compute(self, units, observer=None):
         for part in units:
             if part.fields[0]["rank"] in self._ranks:
-                yield Failure(part.number, CouldNotRun("too little memory."))
+                yield UnitFailure(part.number, CouldNotRun("too little memory."))
             else:
                 yield part.compute()
 
@@ -240,10 +240,10 @@ def content_of(plan, trials):
         else:
             for seed in range(4):
                 step = 10 if seed < solved else None
-                members.append(Member(number, seed, step, 10, loss, {}))
+                members.append(ModelResult(number, seed, step, 10, loss, {}))
         cells.append(cell)
-    result = Result(0, members, "vmap", {}, "here")
-    return make_content(plan, Outcome(plan.axes, cells, plan.seeds, [result]), {})
+    result = UnitResult(0, members, "vmap", {}, "here")
+    return make_content(plan, SweepOutcome(plan.axes, cells, plan.seeds, [result]), {})
 
 
 def test_the_report_shows_the_best_the_course_and_each_range():

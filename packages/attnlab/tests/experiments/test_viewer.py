@@ -13,7 +13,7 @@ from attnlab.draw.sections import ReportContent
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim
 from attnlab.experiments.report import Report
-from attnlab.look.questions import Continuation, Verdict
+from attnlab.look.questions import Classification, Continuation
 from attnlab.models.storage import describe_model
 from tests.random_models import new_model
 
@@ -89,7 +89,7 @@ def test_a_model_that_knows_no_names_is_asked_ids():
 
 
 def test_a_trace_without_steps_in_order_is_shown_as_maps_with_its_answer():
-    found = Verdict(encoder(), IDS, ["a", "b", "c", "d"], ["bad", "good"]).trace()
+    found = Classification(encoder(), IDS, ["a", "b", "c", "d"], ["bad", "good"]).trace()
     page = page_of(found)
     assert "<dt>Answer</dt>" in page
     assert found.steps[0].choice in page

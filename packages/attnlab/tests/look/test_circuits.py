@@ -9,7 +9,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import compositions, head_matrices
 from attnlab.look.factored import FactoredMatrix
 from attnlab.look.heads import attentions, layer_name
-from attnlab.look.readout import HeldNorm
+from attnlab.look.readout import FrozenNorm
 from attnlab.pretrained.attach import attach
 from attnlab.seeds import generator
 from tests.pretrained.families import FAMILIES
@@ -101,7 +101,7 @@ def forget_the_scale(monkeypatch):
 
 
 def keep_the_scale_of_norms(monkeypatch):
-    monkeypatch.setattr(HeldNorm, "at_unit_scale", lambda norm: norm)
+    monkeypatch.setattr(FrozenNorm, "at_unit_scale", lambda norm: norm)
 
 
 @pytest.mark.parametrize("fault", [tile_groups, forget_the_scale, keep_the_scale_of_norms])

@@ -106,7 +106,7 @@ def test_an_edit_of_the_stream_is_told_as_for_our_own_models():
 
 @pytest.mark.parametrize("fault", ["a part is forgotten", "a norm's scale is not held"])
 def test_the_check_of_the_sum_finds_a_planted_fault(fault, monkeypatch):
-    model, alone, of = attach(FAMILIES["gpt2"].build()), readout._alone, readout.HeldNorm.of
+    model, alone, of = attach(FAMILIES["gpt2"].build()), readout._alone, readout.FrozenNorm.of
 
     def wrong(*given):
         norm = of(*given)
@@ -115,7 +115,7 @@ def test_the_check_of_the_sum_finds_a_planted_fault(fault, monkeypatch):
     if fault == "a part is forgotten":
         monkeypatch.setattr(readout, "_alone", lambda heads: 0.0 * alone(heads))
     else:
-        monkeypatch.setattr(readout.HeldNorm, "of", wrong)
+        monkeypatch.setattr(readout.FrozenNorm, "of", wrong)
     with pytest.raises(WrongUsage, match="do not sum to the logits"):
         attnlab.direct_logits(model, model.example)
 

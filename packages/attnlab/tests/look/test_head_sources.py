@@ -6,7 +6,7 @@ import torch
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.heads import attentions, layer_name
-from attnlab.look.readout import HeadPieces, HeldNorm
+from attnlab.look.readout import FrozenNorm, HeadPieces
 from attnlab.pretrained.attach import attach
 from tests.look.test_circuits import small
 from tests.pretrained.families import FAMILIES
@@ -100,7 +100,7 @@ def lose_a_piece(monkeypatch):
 
 
 def forget_norms(monkeypatch):
-    monkeypatch.setattr(HeldNorm, "of", classmethod(lambda cls, *given: None))
+    monkeypatch.setattr(FrozenNorm, "of", classmethod(lambda cls, *given: None))
 
 
 @pytest.mark.parametrize("fault", [lose_a_piece, forget_norms])

@@ -9,7 +9,7 @@ from attnlab.design import design_for
 from attnlab.errors import WrongUsage
 from attnlab.experiments.handmade import HandmadeConfig, workshop
 from attnlab.experiments.lookup.traces import ask_source
-from attnlab.look.questions import Continuation, Translation, Verdict, recorded
+from attnlab.look.questions import Classification, Continuation, Translation, recorded
 from attnlab.look.recording import Recording, record
 from attnlab.tasks import lookup
 from tests.random_models import new_model
@@ -32,13 +32,13 @@ def translation():
 
 def verdict():
     model = new_model("encoder", 2, num_classes=2, **WIDTHS)
-    return Verdict(model, torch.tensor([[1, 4]]), ["[odd]", "d"], ["no", "yes"])
+    return Classification(model, torch.tensor([[1, 4]]), ["[odd]", "d"], ["no", "yes"])
 
 
 def shared_ids():
     """A question in which two words have one id."""
     model = new_model("encoder", 2, num_classes=2, **WIDTHS)
-    return Verdict(model, torch.tensor([[1, 2, 1]]), ["[foo]", "good", "[bar]"], ["no", "yes"])
+    return Classification(model, torch.tensor([[1, 2, 1]]), ["[foo]", "good", "[bar]"], ["no", "yes"])
 
 
 def vectors(text="CLS CAC"):

@@ -8,7 +8,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.head_scores import HeadScores
 from attnlab.look.heads import attentions, layer_name
 from attnlab.look.partial_pass import ModuleNotes, ZeroPass
-from attnlab.look.readout import HeldNorm
+from attnlab.look.readout import FrozenNorm
 from attnlab.pretrained.attach import attach
 from attnlab.seeds import generator
 from tests.pretrained.families import FAMILIES
@@ -109,7 +109,7 @@ def test_the_difference_from_another_key_is_that_of_the_two():
 
 
 def forget_norms(monkeypatch):
-    monkeypatch.setattr(HeldNorm, "of", classmethod(lambda cls, *given: None))
+    monkeypatch.setattr(FrozenNorm, "of", classmethod(lambda cls, *given: None))
 
 
 def forget_positions(monkeypatch):

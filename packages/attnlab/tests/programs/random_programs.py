@@ -5,7 +5,7 @@ import random
 from fractions import Fraction
 
 from attnlab.programs.domains import Domains
-from attnlab.programs.interpreter import Meaning, are_numbers, every_input
+from attnlab.programs.interpreter import ProgramValues, are_numbers, every_input
 from attnlab.programs.language import (
     Program,
     ProgramError,
@@ -136,7 +136,7 @@ def random_program(seed):
         Domains(program, LONGEST).values(program.output)
         for length in range(1, LONGEST + 1):
             for ids in every_input(program, length):
-                Meaning(program, ids).of(program.output)
+                ProgramValues(program, ids).of(program.output)
     except ProgramError:
         return None
     return program

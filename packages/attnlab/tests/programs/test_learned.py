@@ -15,7 +15,7 @@ from attnlab.models import Decoder, DecoderConfig, generate
 from attnlab.models.storage import describe_model
 from attnlab.programs import compile_program, library, prove_program, prove_task
 from attnlab.programs.check import Bounded, Rounding, bounded_logits, check, read_answers
-from attnlab.programs.questions import TaskQuestions
+from attnlab.programs.questions import TaskInputs
 from attnlab.tasks.sequences import SequenceTask
 
 from .test_certificates import change, checked, forged
@@ -312,7 +312,7 @@ def test_no_mutated_sorter_gets_a_false_certificate(sorters, number):
 )
 def test_each_task_is_asked_on_its_whole_domain(task):
     model = decoder(vocab_size=1 + task.letters, max_length=task.row_length)
-    questions = TaskQuestions(model, task, 1_000)
+    questions = TaskInputs(model, task, 1_000)
     prompts = np.concatenate([ids for ids, _ in questions.inputs_in_parts()])
     assert np.array_equal(prompts, task.all_prompts().numpy())
     assert prove_task(model, task).inputs == task.num_prompts

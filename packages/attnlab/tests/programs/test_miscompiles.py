@@ -32,7 +32,7 @@ from attnlab.programs import (
     total,
     where,
 )
-from attnlab.programs.interpreter import Meaning
+from attnlab.programs.interpreter import ProgramValues
 from tests.sampling import first_of_each, sampled
 
 from .oracles import ORACLES
@@ -50,7 +50,7 @@ def proved(program, longest, **options):
 
 def right_on(compiled, program, rows):
     """Compare on some inputs of one length, given as ids."""
-    expected = Meaning(program, rows).of(program.output)
+    expected = ProgramValues(program, rows).of(program.output)
     found = compiled.logits(compiled.with_bos(torch.from_numpy(rows))).double().numpy()
     numbers = np.array([float(value) for value in expected.values])[expected.codes]
     return np.abs(found[..., 0] - numbers).max()

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 
 from attnlab import seeds
-from attnlab.core.store import LOCK, CouldNotWrite, Taken, remove_remains
+from attnlab.core.store import LOCK, CouldNotWrite, FolderInUse, remove_remains
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.native import compiler_name
 from attnlab.train.checkpoint import Pace, latest_checkpoint, read_checkpoint, write_checkpoint
@@ -329,7 +329,8 @@ class TestTheLock:
     def test_a_second_trainer_is_refused_at_once_and_told_by_whom(self, tmp_path):
         def second():
             with pytest.raises(
-                Taken, match=f"^this process is writing into {tmp_path}: wait until it has ended"
+                FolderInUse,
+                match=f"^this process is writing into {tmp_path}: wait until it has ended",
             ):
                 fit(tmp_path)
 

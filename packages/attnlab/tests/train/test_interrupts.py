@@ -125,7 +125,7 @@ def test_a_training_stops_after_the_step_also_within_a_chunk(tmp_path):
 
 
 def test_a_training_that_ignores_the_first_would_be_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr("attnlab.train.interrupts.Held.came", lambda self: False)
+    monkeypatch.setattr("attnlab.train.interrupts.DeferredSignal.came", lambda self: False)
     with pytest.raises(AssertionError):
         test_a_training_stops_after_the_step_also_within_a_chunk(tmp_path)
 

@@ -9,14 +9,14 @@ from attnlab.truth import METHODS, build_circuit, circuit_names, ladders, score,
 from attnlab.truth.circuits import USED
 from attnlab.truth.ladders import LADDERS
 from attnlab.truth.methods import BASELINES
-from attnlab.truth.score import Scored, auroc, average_precision, bootstrapped
+from attnlab.truth.score import CircuitScores, auroc, average_precision, bootstrapped
 
 
 def scored(values, used, kinds=None, layers=None):
     kinds = kinds or tuple("program" if each else "sharp" for each in used)
     layers = layers or [0] * len(used)
     heads = tuple(f"layers.{layer}.attention.{number}" for number, layer in enumerate(layers))
-    return Scored("one", "content", heads, tuple(values), tuple(used), tuple(kinds), 0.25)
+    return CircuitScores("one", "content", heads, tuple(values), tuple(used), tuple(kinds), 0.25)
 
 
 class Meant:

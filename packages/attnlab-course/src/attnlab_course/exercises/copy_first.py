@@ -6,7 +6,7 @@ from functools import partial
 
 from attnlab_course.exercise import Check, Exercise
 from attnlab_course.material.weight_mistakes import diagnosis, gain_mistakes, is_near, near
-from attnlab_course.material.weights import Trial, float32_words, judge_weights
+from attnlab_course.material.weights import HeadTrial, float32_words, judge_weights
 from attnlab.tasks.vectors import VectorTask
 
 # %% [markdown]
@@ -122,7 +122,7 @@ diagnose = diagnosis(is_right, (1, 2), np.eye(LETTERS), REPAIRS, look)
 
 def looks(head):
     """Ask every place to give the first key more than half of the weight."""
-    for run in Trial(head, TASK).runs:
+    for run in HeadTrial(head, TASK).runs:
         wrong = ~(run.weights[..., 0] > 0.5)
         if wrong.any():
             row, place = np.argwhere(wrong)[0]

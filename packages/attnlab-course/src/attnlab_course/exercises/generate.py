@@ -4,7 +4,7 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Given
+from attnlab_course.exercise import Case, Check, Exercise, GivenObject
 from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
@@ -121,7 +121,7 @@ def draw_tables(random, vocabulary, length, separator=0, lean=0.0):
 def case(tables, prompt, num_tokens, separator=None, **more):
     """Ask for a continuation of prompts by a model with these tables."""
     prompt = np.asarray(prompt)
-    model = Given("TableModel", tuple(T.tensor(table).float() for table in tables.values()))
+    model = GivenObject("TableModel", tuple(T.tensor(table).float() for table in tables.values()))
     settings = {} if separator is None else {"separator": separator}
     return Case("generate", (model, T.from_numpy(prompt), num_tokens), settings, **more)
 

@@ -4,7 +4,7 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Given
+from attnlab_course.exercise import Case, Check, Exercise, GivenObject
 from attnlab_course.material.pictures import draw_maps
 
 # %% [markdown]
@@ -164,7 +164,7 @@ def case(random, lengths, most, most_calls=None, **more):
     """Decode one text for each length."""
     table = draw_table(random, len(lengths), lengths)
     source = np.stack([np.arange(len(lengths)), random.integers(VOCAB, size=len(lengths))], axis=1)
-    model = Given("TableModel", (T.from_numpy(table).float(), most_calls))
+    model = GivenObject("TableModel", (T.from_numpy(table).float(), most_calls))
     args = (model, T.from_numpy(source), START, END, most)
     return Case("greedy_decode", args, **more)
 

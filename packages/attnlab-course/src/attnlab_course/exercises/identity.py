@@ -6,7 +6,7 @@ from functools import partial
 
 from attnlab_course.exercise import Check, Exercise
 from attnlab_course.material.weight_mistakes import diagnosis, gain_mistakes, is_near, near
-from attnlab_course.material.weights import Trial, float32_words, judge_weights
+from attnlab_course.material.weights import HeadTrial, float32_words, judge_weights
 from attnlab.tasks.vectors import VectorTask
 
 # %% [markdown]
@@ -131,7 +131,7 @@ diagnose = diagnosis(is_right, (1, 2, 3), np.eye(3), REPAIRS, look)
 
 def looks(head):
     """Ask every place to give each equal letter more weight than any other."""
-    for run in Trial(head, TASK).runs:
+    for run in HeadTrial(head, TASK).runs:
         same = run.ids[:, :, None] == run.ids[:, None, :]
         least = np.where(same, run.weights, np.inf).min(axis=-1)
         most = np.where(same, -np.inf, run.weights).max(axis=-1)

@@ -1,7 +1,7 @@
 """Say it before you run it: what attention does to scores, masks and ranks."""
 
 # %% [course]
-from attnlab_course.material.predictions import Question, prediction
+from attnlab_course.material.predictions import Prediction, prediction
 
 # %% [markdown]
 # # Predict: attention taken apart
@@ -81,25 +81,29 @@ cost = 4
 SLOPES, FILLS = ("smaller", "same", "larger"), ("zero", "even", "nan")
 
 QUESTIONS = (
-    Question("score_variance", score_variance, "knows how far scores spread", near=10),
-    Question(
+    Prediction("score_variance", score_variance, "knows how far scores spread", near=10),
+    Prediction(
         "largest_unscaled",
         largest_unscaled,
         "knows what scaling does to the weights",
         near=0.12,
         check="largest weight",
     ),
-    Question("largest_scaled", largest_scaled, "", near=0.12, check="largest weight"),
-    Question("largest_entropy", largest_entropy, "knows the largest entropy", near=0.007),
-    Question("first_weight", first_weight, "knows the first row under a causal mask", near=0.006),
-    Question("num_parameters", num_parameters, "counts the parameters"),
-    Question("cost", cost, "knows how the weights grow with the text"),
-    Question("unscaled_gradient", unscaled_gradient, "knows what becomes of the gradient", SLOPES),
-    Question("leak", leak, "knows when a finite fill leaks", ("none", "some", "nearly all")),
-    Question("dead_finite", dead_finite, "knows a query without keys", FILLS, check="dead rows"),
-    Question("dead_infinite", dead_infinite, "", FILLS, check="dead rows"),
-    Question("largest_rank", largest_rank, "knows the rank of an output"),
-    Question("shuffled", shuffled, "knows what order means without positions", ("same", "another")),
+    Prediction("largest_scaled", largest_scaled, "", near=0.12, check="largest weight"),
+    Prediction("largest_entropy", largest_entropy, "knows the largest entropy", near=0.007),
+    Prediction("first_weight", first_weight, "knows the first row under a causal mask", near=0.006),
+    Prediction("num_parameters", num_parameters, "counts the parameters"),
+    Prediction("cost", cost, "knows how the weights grow with the text"),
+    Prediction(
+        "unscaled_gradient", unscaled_gradient, "knows what becomes of the gradient", SLOPES
+    ),
+    Prediction("leak", leak, "knows when a finite fill leaks", ("none", "some", "nearly all")),
+    Prediction("dead_finite", dead_finite, "knows a query without keys", FILLS, check="dead rows"),
+    Prediction("dead_infinite", dead_infinite, "", FILLS, check="dead rows"),
+    Prediction("largest_rank", largest_rank, "knows the rank of an output"),
+    Prediction(
+        "shuffled", shuffled, "knows what order means without positions", ("same", "another")
+    ),
 )
 
 WRONG = {

@@ -4,7 +4,7 @@
 import numpy as np
 
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.predictions import Question, prediction
+from attnlab_course.material.predictions import Prediction, prediction
 
 # %% [markdown]
 # # Before you run it: heads by hand
@@ -79,21 +79,21 @@ DOUBLE = ("the weights sharpen", "only the output doubles", "both")
 ORDER = ("are put into the same order", "stay where they are", "all change")
 
 QUESTIONS = (
-    Question("own_weight", own_weight, "knows the weight of a token on itself", near=NEAR),
-    Question("two_alike", two_alike, "knows the weight where a letter stands twice", near=NEAR),
-    Question("longer", longer, "knows how the gain grows with the length", LONGER),
-    Question("new_numbers", new_numbers, "knows what a change of Km and Qm changes", NUMBERS),
-    Question("blind", blind, "knows what cannot be done without positions", BLIND),
-    Question("no_queries", no_queries, "knows what queries of zero give", QUERIES),
-    Question(
+    Prediction("own_weight", own_weight, "knows the weight of a token on itself", near=NEAR),
+    Prediction("two_alike", two_alike, "knows the weight where a letter stands twice", near=NEAR),
+    Prediction("longer", longer, "knows how the gain grows with the length", LONGER),
+    Prediction("new_numbers", new_numbers, "knows what a change of Km and Qm changes", NUMBERS),
+    Prediction("blind", blind, "knows what cannot be done without positions", BLIND),
+    Prediction("no_queries", no_queries, "knows what queries of zero give", QUERIES),
+    Prediction(
         "overflow",
         overflow,
         "knows what an unguarded softmax gives",
         ("the identity", "zeros", "nan"),
     ),
-    Question("double", double, "knows what Vm has an effect on", DOUBLE),
-    Question("order", order, "knows what another order of tokens does", ORDER),
-    Question("wider", wider, "knows what empty channels do", ("sharper", "flatter", "the same")),
+    Prediction("double", double, "knows what Vm has an effect on", DOUBLE),
+    Prediction("order", order, "knows what another order of tokens does", ORDER),
+    Prediction("wider", wider, "knows what empty channels do", ("sharper", "flatter", "the same")),
 )
 
 WRONG = {

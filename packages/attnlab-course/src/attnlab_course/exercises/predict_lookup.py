@@ -1,7 +1,7 @@
 """Say what a model that looks things up will do before you run it."""
 
 # %% [course]
-from attnlab_course.material.predictions import Question, prediction
+from attnlab_course.material.predictions import Prediction, prediction
 
 # %% [markdown]
 # # Looking things up: say it before you run it
@@ -63,14 +63,14 @@ SAME, DIGITS = ("the same", "different"), ("exactly equal", "equal up to roundin
 CHANCE = ("always", "by chance")
 
 QUESTIONS = (
-    Question("orders", orders, "counts the orders of five tokens"),
-    Question("scrambled", scrambled, "says what a set does not show", SAME),
-    Question("to_the_last_digit", to_the_last_digit, "says how exactly logits agree", DIGITS),
-    Question("control", control, "says what positions change", SAME),
-    Question("two_facts", two_facts, "says what a set of single tokens can tell", near=0.01),
-    Question("bound_facts", bound_facts, "says what bound pairs can tell", CHANCE),
-    Question("fixed_facts", fixed_facts, "says where fixed facts can be kept", ("yes", "no")),
-    Question("weights", weights, "counts the weights of a map"),
+    Prediction("orders", orders, "counts the orders of five tokens"),
+    Prediction("scrambled", scrambled, "says what a set does not show", SAME),
+    Prediction("to_the_last_digit", to_the_last_digit, "says how exactly logits agree", DIGITS),
+    Prediction("control", control, "says what positions change", SAME),
+    Prediction("two_facts", two_facts, "says what a set of single tokens can tell", near=0.01),
+    Prediction("bound_facts", bound_facts, "says what bound pairs can tell", CHANCE),
+    Prediction("fixed_facts", fixed_facts, "says where fixed facts can be kept", ("yes", "no")),
+    Prediction("weights", weights, "counts the weights of a map"),
 )
 
 WRONG = {

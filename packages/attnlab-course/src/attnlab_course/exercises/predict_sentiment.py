@@ -1,7 +1,7 @@
 """Say what a classifier of texts will do before you run it."""
 
 # %% [course]
-from attnlab_course.material.predictions import Question, prediction
+from attnlab_course.material.predictions import Prediction, prediction
 
 # %% [markdown]
 # # A verdict on a text: say it before you run it
@@ -64,16 +64,16 @@ unknown_words = "the same"
 SAME, SEEN = ("the same", "different"), ("almost all", "about a fifth", "almost none")
 
 QUESTIONS = (
-    Question("seen", seen, "says what a split of copies leaks", SEEN),
-    Question(
+    Prediction("seen", seen, "says what a split of copies leaks", SEEN),
+    Prediction(
         "memory_accuracy", memory_accuracy, "says what memory is worth on new texts", near=0.01
     ),
-    Question("first_loss", first_loss, "says the loss of a model that knows nothing", near=0.01),
-    Question("confidence", confidence, "turns logits into a probability", near=0.01),
-    Question("block_size", block_size, "counts a block's parameters"),
-    Question("more_padding", more_padding, "says what padding does to a mean", SAME),
-    Question("word_order", word_order, "says what a model without positions sees", SAME),
-    Question("unknown_words", unknown_words, "says what becomes of unknown words", SAME),
+    Prediction("first_loss", first_loss, "says the loss of a model that knows nothing", near=0.01),
+    Prediction("confidence", confidence, "turns logits into a probability", near=0.01),
+    Prediction("block_size", block_size, "counts a block's parameters"),
+    Prediction("more_padding", more_padding, "says what padding does to a mean", SAME),
+    Prediction("word_order", word_order, "says what a model without positions sees", SAME),
+    Prediction("unknown_words", unknown_words, "says what becomes of unknown words", SAME),
 )
 
 WRONG = {

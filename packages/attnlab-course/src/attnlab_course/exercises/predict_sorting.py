@@ -1,7 +1,7 @@
 """Say it before you run it: what a small sorter is, and what it can do."""
 
 # %% [course]
-from attnlab_course.material.predictions import Question, prediction
+from attnlab_course.material.predictions import Prediction, prediction
 
 # %% [markdown]
 # # Predict: learning to sort
@@ -67,20 +67,20 @@ midway_rate = 0.55
 NEAR = 0.006  # so that two decimals are enough
 
 QUESTIONS = (
-    Question("num_inputs", num_inputs, "counts the inputs"),
-    Question("num_answers", num_answers, "counts the answers"),
-    Question("floor", floor, "knows the lowest loss", near=NEAR, points=2),
-    Question("num_parameters", num_parameters, "counts the parameters"),
-    Question("hot_entry", hot_entry, "knows a weight at a high temperature", near=NEAR),
-    Question(
+    Prediction("num_inputs", num_inputs, "counts the inputs"),
+    Prediction("num_answers", num_answers, "counts the answers"),
+    Prediction("floor", floor, "knows the lowest loss", near=NEAR, points=2),
+    Prediction("num_parameters", num_parameters, "counts the parameters"),
+    Prediction("hot_entry", hot_entry, "knows a weight at a high temperature", near=NEAR),
+    Prediction(
         "cold_row",
         cold_row,
         "knows a weight at a low temperature",
         ("even", "one-hot", "zero"),
     ),
-    Question("largest_rank", largest_rank, "knows the rank of a strict weight", points=2),
-    Question("tokens_seen", tokens_seen, "knows what a head can look at"),
-    Question("midway_rate", midway_rate, "knows the rate halfway", near=NEAR),
+    Prediction("largest_rank", largest_rank, "knows the rank of a strict weight", points=2),
+    Prediction("tokens_seen", tokens_seen, "knows what a head can look at"),
+    Prediction("midway_rate", midway_rate, "knows the rate halfway", near=NEAR),
 )
 
 WRONG = {

@@ -3,7 +3,7 @@
 # %% [course]
 from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_maps
-from attnlab_course.material.predictions import Question
+from attnlab_course.material.predictions import Prediction
 from attnlab_course.material.tensors import inputs_case
 
 # %% [markdown]
@@ -246,7 +246,7 @@ def inputs_kept(random):
 
 def question(variable, right, mistakes):
     """Return the cases of one question."""
-    case = Question(variable, right, "", tuple(HEADS)).case(mistakes)
+    case = Prediction(variable, right, "", tuple(HEADS)).case(mistakes)
     return lambda random: [case]
 
 

@@ -2,7 +2,7 @@
 
 # %% [course]
 from attnlab_course.material.pictures import draw_maps
-from attnlab_course.material.predictions import Question, prediction
+from attnlab_course.material.predictions import Prediction, prediction
 
 # %% [markdown]
 # # Puzzle: which head does what?
@@ -122,11 +122,11 @@ JOBS = {
 
 
 QUESTIONS = (
-    Question("equal", equal, "knows the head that looks at equal letters", tuple(JOBS), points=2),
-    Question("previous", previous, "knows the head that looks one place back", tuple(JOBS)),
-    Question("first", first, "knows the head that looks at place 0", tuple(JOBS)),
-    Question("blind", blind, "knows the head that does not read letters", tuple(JOBS), points=2),
-    Question("weight", weight, "reads a weight off the model", near=0.01),
+    Prediction("equal", equal, "knows the head that looks at equal letters", tuple(JOBS), points=2),
+    Prediction("previous", previous, "knows the head that looks one place back", tuple(JOBS)),
+    Prediction("first", first, "knows the head that looks at place 0", tuple(JOBS)),
+    Prediction("blind", blind, "knows the head that does not read letters", tuple(JOBS), points=2),
+    Prediction("weight", weight, "reads a weight off the model", near=0.01),
 )
 
 WRONG = {}

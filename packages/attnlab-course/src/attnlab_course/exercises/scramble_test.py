@@ -4,7 +4,7 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Given
+from attnlab_course.exercise import Case, Check, Exercise, GivenObject
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import inputs_check
 
@@ -167,7 +167,7 @@ def case(random, size, positions=0.0, pad=0, accept=None, **more):
         if accept is None or accept(same, gaps, likeliest):
             break
     ids = T.tensor(source + [0] * pad)
-    model = Given("Reader", tuple(map(T.from_numpy, parts)))
+    model = GivenObject("Reader", tuple(map(T.from_numpy, parts)))
     return Case("scramble_test", (model, ids, T.tensor(target)), **more)
 
 

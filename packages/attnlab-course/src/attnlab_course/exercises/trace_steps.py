@@ -4,7 +4,7 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Given
+from attnlab_course.exercise import Case, Check, Exercise, GivenObject
 from attnlab_course.material.tensors import inputs_check
 
 # %% [markdown]
@@ -155,7 +155,9 @@ def case(
     tables["output"][:, 0, end] += lean / heads
     others = [i for i in range(vocabulary) if i != end]
     prompt = np.array([*random.choice(others, size=letters), end])
-    model = Given("OneLayerModel", tuple(T.from_numpy(table).float() for table in tables.values()))
+    model = GivenObject(
+        "OneLayerModel", tuple(T.from_numpy(table).float() for table in tables.values())
+    )
     args = (model, T.from_numpy(prompt), num_tokens)
     settings = {} if separator is None else {"separator": separator}
     return Case("trace", args, settings, only=tuple(only), words=words, tolerance=1e-5)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Failure, Given
+from attnlab_course.exercise import Case, Check, Exercise, Failure, GivenObject
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import draw_state, shape_failure
 
@@ -222,7 +222,7 @@ def case(random, sizes, epochs, wanted, is_special=None, rate=1.0, **more):
 def made_case(state, parts, epochs, wanted, rate, **more):
     """Ask for the training of a model on these batches, and compare what is wanted."""
     tensors = {name: T.from_numpy(array) for name, array in state.items()}
-    model = Given("TextModel", (VOCAB, WIDTH, CLASSES), state=tensors)
+    model = GivenObject("TextModel", (VOCAB, WIDTH, CLASSES), state=tensors)
     data = [[tuple(map(T.from_numpy, batch)) for batch in part] for part in parts]
     only = (("history", "best", "calls").index(wanted),)
     return Case("run_training", (model, *data, epochs, rate), only=only, tolerance=1e-5, **more)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch as T
 
-from attnlab_course.exercise import Case, Check, Exercise, Given
+from attnlab_course.exercise import Case, Check, Exercise, GivenObject
 from attnlab_course.material.tensors import draw_state
 
 # %% [markdown]
@@ -155,7 +155,7 @@ def case(random, batch, length, pads=0, max_norm=1e3, steps=1, drop=False, **mor
         ids[row, length - pads - row + 1 :] = targets[row, length - pads - row + 1 :] = 0
     if not pads:
         ids, targets = np.maximum(ids, 1), np.maximum(targets, 1)
-    model = Given("TinyModel", (vocab, width, drop), state=state)
+    model = GivenObject("TinyModel", (vocab, width, drop), state=state)
     return Case(
         "take_steps",
         (model, T.from_numpy(ids), T.from_numpy(targets), max_norm, 0.3, steps),

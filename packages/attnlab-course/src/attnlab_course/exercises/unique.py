@@ -10,7 +10,13 @@ from attnlab_course.material.weight_mistakes import (
     gain_mistakes,
     louder_words,
 )
-from attnlab_course.material.weights import Trial, counted, float32_words, judge_weights, targets
+from attnlab_course.material.weights import (
+    HeadTrial,
+    counted,
+    float32_words,
+    judge_weights,
+    targets,
+)
 from attnlab.tasks.vectors import VectorTask
 
 # %% [markdown]
@@ -109,7 +115,7 @@ GAPS = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 def failing(head, lengths=None, least=CLEAR, kinds=(-1, 1)):
     """Return the first output that does not stand on its side of 0, in words; None without any."""
-    for letters, run in enumerate(Trial(head, TASK).runs, start=1):
+    for letters, run in enumerate(HeadTrial(head, TASK).runs, start=1):
         if lengths is not None and letters not in lengths:
             continue
         target = targets(TASK, run.ids)[..., 0]

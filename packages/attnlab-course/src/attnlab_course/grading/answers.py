@@ -28,7 +28,7 @@ from attnlab_course.grading.file_names import (
 from attnlab_course.grading.homework_log import answers_of_log, is_homework_log
 from attnlab_course.grading.nbgrader import code_cells, marked_in, named_in
 from attnlab_course.grading.record import answers_of_record
-from attnlab_course.grading.submission import Answer, Submission
+from attnlab_course.grading.submission import Submission, SubmittedAnswer
 from attnlab_course.notebook_cells import join_cells, without_magic
 from attnlab_course.sandbox.runner import Json, encode
 from attnlab_course.submit import text_answer
@@ -181,7 +181,7 @@ class AnswerReader:
             source = answer.get("source", "")
             if not answer:
                 source = self.exercises[exercise].starter
-            self._add(Answer(exercise, file, source, data, answer.get("adapter", "")))
+            self._add(SubmittedAnswer(exercise, file, source, data, answer.get("adapter", "")))
 
     def _take(self, exercise: str, file: str) -> None:
         """Add the answer that a file gives to an exercise, if something is written in it."""
@@ -196,12 +196,12 @@ class AnswerReader:
             self.submission.tell(f"{file} is empty")
             self.submission.blank.add(exercise)
 
-    def _answer(self, exercise: str, file: str) -> Answer | None:
+    def _answer(self, exercise: str, file: str) -> SubmittedAnswer | None:
         kind = self.exercises[exercise].parts.kind
         ending = ending_of(file)
         source = self._text(file)
         if ending == ".json":
-            answer = Answer(exercise, file, data=json.loads(source)["weights"])
+            answer = SubmittedAnswer(exercise, file, data=json.loads(source)["weights"])
             is_written = answer.digest and kind == "weights"  # its numbers can be written again
             return answer if is_written else None
         if ending == ".ipynb":
@@ -216,9 +216,9 @@ class AnswerReader:
                 source = text_answer(source) or ""
         if not source.strip():
             return None
-        return Answer(exercise, file, source)
+        return SubmittedAnswer(exercise, file, source)
 
-    def _add(self, answer: Answer) -> None:
+    def _add(self, answer: SubmittedAnswer) -> None:
         before = self.submission.answers.get(answer.exercise)
         starter = self.exercises[answer.exercise].starter
         if before is None or (before.data is None and before.source == starter):

@@ -36,8 +36,8 @@ from attnlab_course.cases import Questions, draw_questions
 from attnlab_course.exercise import CourseExercise, Failure
 from attnlab_course.grading.bans import banned_names
 from attnlab_course.grading.file_names import inert
-from attnlab_course.grading.submission import Answer, Submission
-from attnlab_course.judge import FOLLOWS, PENDING, Outcome, costs_points, judge
+from attnlab_course.grading.submission import Submission, SubmittedAnswer
+from attnlab_course.judge import FOLLOWS, PENDING, ExerciseOutcome, costs_points, judge
 from attnlab_course.sandbox.replies import CaseAnswer, Reply
 from attnlab_course.sandbox.worker import Worker
 
@@ -143,7 +143,7 @@ class GradeFolder:
 
 @dataclass(frozen=True)
 class _Job:
-    answer: Answer
+    answer: SubmittedAnswer
     student: str
     questions: Questions
     exercise_digest: str
@@ -297,7 +297,7 @@ def _judge(job: _Job, reply: Reply) -> GradedAnswer:
         outcome = judge(job.questions, reply)
     except Exception as error:
         unjudged = inert(f"{type(error).__name__}: {error}", _MOST_WORDS)
-        outcome = Outcome(exercise.name, broken="it could not be judged")
+        outcome = ExerciseOutcome(exercise.name, broken="it could not be judged")
     checks = {}
     for result in outcome.checks:
         failure = result.failure

@@ -11,7 +11,7 @@ from pathlib import Path
 from attnlab.core.store import make_folder, write_json
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.classroom import GradedAnswer
-from attnlab_course.grading.grades import Grade, Gradebook, Row
+from attnlab_course.grading.grades import Grade, Gradebook, StudentGrades
 from attnlab_course.grading.sheets import write_table
 from attnlab_course.grading.student_feedback import check_words, grade_words, row_words
 from attnlab_course.judge import costs_points
@@ -38,7 +38,7 @@ def write_exports(book: Gradebook, folder: Path) -> None:
         write_json(place / "results.json", gradescope_results(book, row))
 
 
-def write_grades(book: Gradebook, wanted: Sequence[Row], path: Path) -> None:
+def write_grades(book: Gradebook, wanted: Sequence[StudentGrades], path: Path) -> None:
     """Write one row for each student; points that wait for a person are a ?, and all of a refused
     submission, of which nothing is known."""
     columns = ("student", *book.headings, "points", "of", "held", "days late", "problems", "state")
@@ -76,18 +76,18 @@ def write_moodle(book: Gradebook, path: Path) -> None:
     write_table(path, (*columns, "Feedback comments"), rows)
 
 
-def _name(row: Row) -> str:
+def _name(row: StudentGrades) -> str:
     """Return a student's name as the list of students has it for course systems."""
     return row.facts.get("name") or row.student
 
 
-def _points(book: Gradebook, row: Row) -> float | str:
+def _points(book: Gradebook, row: StudentGrades) -> float | str:
     """Return a student's points, or an empty cell while there is no grade yet."""
     points = book.points(row)
     return "" if points is None else points
 
 
-def gradescope_results(book: Gradebook, row: Row) -> Mapping[str, object]:
+def gradescope_results(book: Gradebook, row: StudentGrades) -> Mapping[str, object]:
     """Return what Gradescope shows a student: a test for each check, without what is hidden.
 
     A test whose points wait for a person has no score yet.

@@ -22,10 +22,10 @@ from attnlab_course.grading.bans import line_of_use
 from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.course_file import Course, read_number
 from attnlab_course.grading.file_names import MOST_NAME, inert
-from attnlab_course.grading.grades import Grade, Gradebook, Row
+from attnlab_course.grading.grades import Grade, Gradebook, StudentGrades
 from attnlab_course.grading.roster import likely_name, match_students
 from attnlab_course.grading.sheets import Sheet
-from attnlab_course.grading.submission import Answer, Submission
+from attnlab_course.grading.submission import Submission, SubmittedAnswer
 from attnlab_course.submit import file_label
 
 _LATE = re.compile(r"_LATE_\d+_")  # in the name of a file that Canvas wrote
@@ -72,7 +72,7 @@ def make_gradebook(
         meant = [name for name, near in likely.items() if near == student]
         notes = (*listing.notes(student), *_name_notes(submission.label, labels, meant))
         unread = (*submission.passed_over, *meant)
-        row = Row(submission, tuple(grades), listing.facts(student), notes, unread)
+        row = StudentGrades(submission, tuple(grades), listing.facts(student), notes, unread)
         rows.append(_with_points(course, row))
     rows.sort(key=lambda row: row.student)
     if with_absent:
@@ -149,7 +149,7 @@ def _decision(
     return read_number(reviews.path, what, entry, course.of(exercise))
 
 
-def _with_points(course: Course, row: Row) -> Row:
+def _with_points(course: Course, row: StudentGrades) -> StudentGrades:
     """Sum the points, less what is lost by being late, and add what the instructor should know."""
     submission, days = row.submission, _days_late(course, row.time)
     late = min(100.0, days * course.late_percent)
@@ -171,7 +171,7 @@ def _with_points(course: Course, row: Row) -> Row:
 
 
 def _grade_program(
-    course: Course, program: Answer, answer: GradedAnswer | None, reviews: Sheet
+    course: Course, program: SubmittedAnswer, answer: GradedAnswer | None, reviews: Sheet
 ) -> Grade:
     """Scale the points of the checks; hold them while a banned name waits for a review."""
     exercise = program.exercise

@@ -64,7 +64,7 @@ class Grade:
 
 
 @dataclass(frozen=True)
-class Row:
+class StudentGrades:
     """A student's grades.
 
     Args:
@@ -137,18 +137,18 @@ class Gradebook:
 
     course: Course
     exercises: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[StudentGrades, ...]
     unlisted: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
 
     @property
-    def listed(self) -> tuple[Row, ...]:
+    def listed(self) -> tuple[StudentGrades, ...]:
         """The rows that gradebooks take: without those who are not on the list of students."""
         return tuple(row for row in self.rows if row.student not in self.unlisted)
 
     @property
-    def present(self) -> tuple[Row, ...]:
+    def present(self) -> tuple[StudentGrades, ...]:
         """The rows of those who are on the list and handed something in."""
         return tuple(row for row in self.listed if row.student not in self.absent)
 
@@ -160,7 +160,7 @@ class Gradebook:
             f"{name} (did you mean {near}?)" if near else name for name, near in likely.items()
         )
 
-    def state(self, row: Row) -> str:
+    def state(self, row: StudentGrades) -> str:
         """Return `graded`; `waits`, where a person has to look; `refused`, `unlisted` or `absent`.
 
         A refused submission holds no answer that could be read. What waits or is refused has no
@@ -180,7 +180,7 @@ class Gradebook:
             return "absent"
         return "waits" if any(grade.is_open for grade in row.grades) else "graded"
 
-    def points(self, row: Row) -> float | None:
+    def points(self, row: StudentGrades) -> float | None:
         """Return a student's points; None while there is no grade yet."""
         return row.points if self.state(row) in ("graded", "absent") else None
 

@@ -109,7 +109,7 @@ def _check_encrypted(url: str, what: str) -> None:
         raise WrongUsage(f"{what} must be an address that begins with https://; got {url!r}.")
 
 
-class Refused(CouldNotRun):
+class PlatformRefused(CouldNotRun):
     """The platform has answered, and does not do what was asked."""
 
 
@@ -187,7 +187,7 @@ class Services:
             make_score: makes the score anew for each attempt, since no two may have one timestamp.
 
         Raises:
-            Refused: the platform does not take it.
+            PlatformRefused: the platform does not take it.
             CouldNotRun: the platform does not answer.
         """
         parts = urlsplit(column)
@@ -209,7 +209,7 @@ class Services:
     def _address_of(self, item: Mapping[str, Any]) -> str:
         url = item.get("id")
         if not isinstance(url, str):
-            raise Refused("the platform gave a column without its address (id).")
+            raise PlatformRefused("the platform gave a column without its address (id).")
         self._check_place(url)
         return url
 
@@ -218,7 +218,7 @@ class Services:
         seen = set()
         while url:
             if url in seen:
-                raise Refused(f"the pages of {url} go in a circle.")
+                raise PlatformRefused(f"the pages of {url} go in a circle.")
             seen.add(url)
             self._check_place(url)
             answer = self._repeat(lambda: self._ask("GET", url, accept, query=query))  # noqa: B023
@@ -230,7 +230,7 @@ class Services:
         """Refuse an address elsewhere: a token is for its own platform."""
         ours = [self.platform.line_items, self.platform.memberships, self.platform.line_item]
         if urlsplit(url)[:2] not in [urlsplit(own)[:2] for own in ours if own]:
-            raise Refused(f"the platform names an address on another server: {inert(url)}.")
+            raise PlatformRefused(f"the platform names an address on another server: {inert(url)}.")
 
     def _repeat(self, attempt: Callable[[], T]) -> T:
         """Return what an attempt gives, repeated with longer and longer waits."""
@@ -302,7 +302,7 @@ class Services:
             token = str(answer["access_token"])
             missing = {*scopes} - {*answer.get("scope", form["scope"]).split()}
         if missing:
-            raise Refused(
+            raise PlatformRefused(
                 f"the platform does not allow {', '.join(sorted(missing))}; allow it where the "
                 "tool is registered."
             )
@@ -339,16 +339,18 @@ def _demand(answer: requests.Response) -> requests.Response:
     """Return an answer of success.
 
     Raises:
-        Refused: it is another, with what the platform says.
+        PlatformRefused: it is another, with what the platform says.
     """
     if answer.ok and answer.status_code < 300:
         return answer
     words = inert(answer.text[:1000]) or answer.reason
-    raise Refused(f"{_place(answer.url)} answers {answer.status_code}: {words}")
+    raise PlatformRefused(f"{_place(answer.url)} answers {answer.status_code}: {words}")
 
 
 def _json(answer: requests.Response) -> Any:
     try:
         return answer.json()
     except ValueError:
-        raise Refused(f"{_place(answer.url)} answers with something that is no JSON.") from None
+        raise PlatformRefused(
+            f"{_place(answer.url)} answers with something that is no JSON."
+        ) from None

@@ -19,7 +19,7 @@ from attnlab.core.store import make_folder, write_text
 from attnlab.display import harmless, plural
 from attnlab.draw.colors import color_css
 from attnlab_course.grading.exports import check_shares
-from attnlab_course.grading.grades import Gradebook, Row
+from attnlab_course.grading.grades import Gradebook, StudentGrades
 from attnlab_course.grading.similarity import Alike, is_solution
 from attnlab_course.grading.student_feedback import (
     check_words,
@@ -40,7 +40,7 @@ def write_pages(book: Gradebook, alike: Sequence[Alike], folder: Path) -> None:
         write_text(place / "report.html", render_student(book, row))
 
 
-def render_student(book: Gradebook, row: Row) -> str:
+def render_student(book: Gradebook, row: StudentGrades) -> str:
     """Return a student's page: points, checks and named mistakes, without answers or inputs."""
     late = ""
     if row.days_late:

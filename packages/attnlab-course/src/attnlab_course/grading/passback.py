@@ -18,11 +18,11 @@ from typing import Any
 
 from attnlab.core.store import explained, read_json, refusing_damage, write_text
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab_course.grading.lti import Body, Refused, Services
+from attnlab_course.grading.lti import Body, PlatformRefused, Services
 from attnlab_course.grading.results import CLASS_FILE, CLASS_FORM, RESULT_FORM
 from attnlab_course.grading.sheets import read_table
 
-Result = Mapping[str, Any]
+LtiResult = Mapping[str, Any]
 
 _PROGRESS = {  # of a result by its state: of the student, of the grading
     "graded": ("Completed", "FullyGraded"),
@@ -33,7 +33,7 @@ _PROGRESS = {  # of a result by its state: of the student, of the grading
 _MOST_FAILURES = 3  # in a row, after which the platform is down
 
 
-def read_results(folder: Path) -> list[Result]:
+def read_results(folder: Path) -> list[LtiResult]:
     """Read the results of a class, or a folder of results of `attnlab grade-one`.
 
     Raises:
@@ -56,7 +56,7 @@ def read_results(folder: Path) -> list[Result]:
     return results
 
 
-def _check_results(results: Sequence[Result], folder: Path) -> None:
+def _check_results(results: Sequence[LtiResult], folder: Path) -> None:
     """Check that each student has one result, and all are out of the same points.
 
     Raises:
@@ -74,7 +74,7 @@ def _check_results(results: Sequence[Result], folder: Path) -> None:
         )
 
 
-def _read_result(file: Path) -> Result:
+def _read_result(file: Path) -> LtiResult:
     with refusing_damage(str(file)):
         result = read_json(file)
         if result["format"] != RESULT_FORM:
@@ -83,7 +83,7 @@ def _read_result(file: Path) -> Result:
 
 
 @dataclass
-class Users:
+class PlatformUsers:
     """The platform's users for the students of a class.
 
     Args:
@@ -96,8 +96,8 @@ class Users:
 
 
 def match_users(
-    results: Sequence[Result], table: Path | None, members: Sequence[Mapping[str, Any]]
-) -> Users:
+    results: Sequence[LtiResult], table: Path | None, members: Sequence[Mapping[str, Any]]
+) -> PlatformUsers:
     """Match students with users: by a table, or else by what the platform tells of its members.
 
     A member is a student's whose user id, email, person id or name they share, if no other member
@@ -111,7 +111,7 @@ def match_users(
     for member in members:
         for name in ("user_id", "email", "lis_person_sourcedid", "name"):
             owners.setdefault(_plain(member.get(name)), set()).add(str(member["user_id"]))
-    users = Users()
+    users = PlatformUsers()
     for result in results:
         student = result["student"]
         found = {listed[student]} if student in listed else _owners_of(result, owners)
@@ -128,7 +128,7 @@ def match_users(
     return users
 
 
-def _owners_of(result: Result, owners: Mapping[str, set[str]]) -> set[str]:
+def _owners_of(result: LtiResult, owners: Mapping[str, set[str]]) -> set[str]:
     """Return the users who have the first email, id or name of a student that some user has."""
     facts = result.get("facts", {})
     names = [facts.get("email"), facts.get("sis_user_id"), facts.get("name"), result["student"]]
@@ -201,7 +201,7 @@ class SentScores:
 
 
 @dataclass
-class Sending:
+class SendingReport:
     """What became of each result: `sent`, `before`, `refused` or `unknown`, with a word of why."""
 
     column: str
@@ -215,14 +215,14 @@ class Sending:
 
 
 def send_scores(
-    results: Sequence[Result],
-    users: Users,
+    results: Sequence[LtiResult],
+    users: PlatformUsers,
     services: Services,
     folder: Path,
     *,
     is_trial: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Sending:
+) -> SendingReport:
     """Send the scores that the platform does not have yet.
 
     Args:
@@ -237,7 +237,7 @@ def send_scores(
         CouldNotRun: the platform does not answer, or gives no column.
     """
     total = max((result["of"] for result in results if result["state"] != "failed"), default=0)
-    sending = Sending(services.column(total, create=not is_trial) if total else "")
+    sending = SendingReport(services.column(total, create=not is_trial) if total else "")
     sent = SentScores.read(folder / "sent.jsonl")
     failures = 0
     for number, result in enumerate(results, 1):
@@ -247,7 +247,7 @@ def send_scores(
                 result, users, services, sending.column, sent, is_trial
             )
             failures = 0
-        except Refused as error:
+        except PlatformRefused as error:
             sending.outcomes[student] = ("refused", str(error))
         except CouldNotRun as error:
             failures += 1
@@ -260,8 +260,8 @@ def send_scores(
 
 
 def _send(
-    result: Result,
-    users: Users,
+    result: LtiResult,
+    users: PlatformUsers,
     services: Services,
     column: str,
     sent: SentScores,
@@ -289,7 +289,7 @@ def _send(
     return "sent", f"{words}, to user {key[1]}"
 
 
-def score_of(result: Result, user: str) -> Body:
+def score_of(result: LtiResult, user: str) -> Body:
     """Return a result as a score of LTI, all but its timestamp; one that waits has no points."""
     activity, grading = _PROGRESS[result["state"]]
     points = {"scoreGiven": result["points"], "scoreMaximum": result["of"]}

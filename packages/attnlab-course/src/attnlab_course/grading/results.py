@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attnlab.core.store import write_json
 from attnlab_course.grading.exports import gradescope_results
-from attnlab_course.grading.grades import Grade, Gradebook, Row
+from attnlab_course.grading.grades import Grade, Gradebook, StudentGrades
 from attnlab_course.grading.similarity import Alike
 
 CLASS_FILE = "grades.json"
@@ -36,7 +36,7 @@ def write_class_results(results: Mapping[str, object], folder: Path) -> None:
     write_json(folder / CLASS_FILE, results)
 
 
-def student_result(book: Gradebook, row: Row) -> dict[str, object]:
+def student_result(book: Gradebook, row: StudentGrades) -> dict[str, object]:
     """Return a student's grades, with what the list of students says and what the student may read.
 
     Their state is that of `Gradebook.state`.

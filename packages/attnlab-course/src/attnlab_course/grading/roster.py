@@ -22,7 +22,7 @@ ROSTER = (
 )
 """The columns of a list of students; only the first is needed."""
 
-Form = tuple[str, str]
+NameForm = tuple[str, str]
 """A form that a name may have: its kind, and the name in it."""
 
 _OF_SYSTEM = re.compile(r"(?P<name>.+?)(?:_LATE)?_(?P<number>\d+)")
@@ -73,7 +73,7 @@ def read_time(text: str) -> datetime.datetime | None:
 
 
 @dataclass(frozen=True)
-class Listing:
+class RosterMatch:
     """The list of students beside the submissions.
 
     Args:
@@ -113,13 +113,13 @@ def name_students(
 
 def match_students(
     submissions: Sequence[Submission], students: Mapping[str, Mapping[str, str]]
-) -> Listing:
+) -> RosterMatch:
     """Match each submission with a student of the list, where that is clear."""
     names = _names_on_list(submissions, students)
     handed_in = [submission.student for submission in submissions] if students else []
     unlisted = [student for student in handed_in if student not in names]
     absent = [student for student in students if student not in names.values()]
-    return Listing(students, names, tuple(unlisted), tuple(absent))
+    return RosterMatch(students, names, tuple(unlisted), tuple(absent))
 
 
 def likely_name(student: str, students: Iterable[str]) -> str | None:
@@ -161,11 +161,11 @@ def _names_on_list(
     return matches
 
 
-def _forms_of_names(students: Mapping[str, Mapping[str, str]]) -> dict[Form, set[str]]:
+def _forms_of_names(students: Mapping[str, Mapping[str, str]]) -> dict[NameForm, set[str]]:
     """Return who may be meant by each form of a name, label or number."""
-    owners: dict[Form, set[str]] = {}
+    owners: dict[NameForm, set[str]] = {}
     for student, facts in students.items():
-        forms: set[Form] = set()
+        forms: set[NameForm] = set()
         for name in filter(None, (student, facts.get("name"))):
             words = _folded(name).split()
             turned = ["".join(words[first:] + words[:first]) for first in range(len(words))]
@@ -212,7 +212,7 @@ def _of_system(name: str) -> tuple[str, str]:
     return (match["name"], match["number"]) if match else ("", "")
 
 
-_READINGS: tuple[Callable[[str], Form], ...] = (
+_READINGS: tuple[Callable[[str], NameForm], ...] = (
     lambda name: ("plain", _plain(name)),
     lambda name: ("folded", _folded(name)),
     lambda name: ("joined", _folded(name).replace(" ", "")),

@@ -22,7 +22,7 @@ _FORMULA = re.compile(r"(^|[;,|])(\s*)(?=[=+\-@＝＋－＠])")
 _MOST_CELL = 2000
 
 
-class Written(str):
+class InstructorText(str):
     """What the instructor wrote into a column of their own: it is kept as it is."""
 
     __slots__ = ()
@@ -34,7 +34,7 @@ def inert_cell(value: object) -> str:
     >>> inert_cell("=1+1"), inert_cell(2.5), inert_cell("a;@b"), inert_cell("\\t=x")
     ("'=1+1", '2.5', "a;'@b", "'=x")
     """
-    if isinstance(value, Written):
+    if isinstance(value, InstructorText):
         return str(value)
     if isinstance(value, int | float):
         return f"{value:g}" if abs(value) < 1e5 else f"{value:.2f}"
@@ -158,6 +158,6 @@ class Sheet:
         rows: list[tuple[object, ...]] = []
         for key in sorted(everything):
             extra = self.more.get(key, {})
-            cells = [Written(extra.get(name, "")) for name in added]
+            cells = [InstructorText(extra.get(name, "")) for name in added]
             rows.append((*key, everything[key], self.reasons.get(key, ""), *cells))
         write_table(self.path, (*self.keys, self.column, "why", *added), rows)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from attnlab_course.cells import parse_program, solution_text
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.grading.submission import Answer, Submission
+from attnlab_course.grading.submission import Submission, SubmittedAnswer
 
 _RUN = 12  # tokens of a fingerprint
 _WINDOW = 6  # neighboring fingerprints of which the smallest is kept
@@ -71,7 +71,7 @@ def find_alike(
     return sorted(alike, key=lambda pair: (-pair.shared / pair.of, pair.exercise, pair.first))
 
 
-def is_solution(answer: Answer, exercise: CourseExercise) -> bool:
+def is_solution(answer: SubmittedAnswer, exercise: CourseExercise) -> bool:
     """Whether a program defines all that the solution does, alike but for comments."""
     if exercise.parts.kind != "code":
         return False

@@ -10,7 +10,7 @@ import re
 from attnlab_course.exercise import Check, CourseExercise, Failure
 from attnlab_course.feedback import unexplained_words
 from attnlab_course.grading.classroom import GradedAnswer
-from attnlab_course.grading.grades import Grade, Gradebook, Row
+from attnlab_course.grading.grades import Grade, Gradebook, StudentGrades
 from attnlab_course.judge import OPEN, costs_points, passed_words
 from attnlab_course.sandbox.replies import PYTHON_ERRORS, TOO_LARGE
 
@@ -106,7 +106,7 @@ def points_words(grade: Grade) -> str:
     return f"{'?' if grade.is_open else format(grade.points, 'g')} of {grade.of:g}"
 
 
-def total_words(book: Gradebook, row: Row) -> str:
+def total_words(book: Gradebook, row: StudentGrades) -> str:
     """Say the points of a submission, and whether some of them wait."""
     waiting = sum(grade.of for grade in row.grades if grade.is_open)
     if book.state(row) == "refused":
@@ -117,7 +117,7 @@ def total_words(book: Gradebook, row: Row) -> str:
     return f"{words} so far, {waiting:g} held until a person has looked" if waiting else words
 
 
-def row_words(book: Gradebook, row: Row) -> str:
+def row_words(book: Gradebook, row: StudentGrades) -> str:
     """Say in a few sentences how a submission went."""
     words = []
     if book.points(row) is None:

@@ -11,7 +11,7 @@ _MOST_TOLD = 20
 
 
 @dataclass(frozen=True)
-class Answer:
+class SubmittedAnswer:
     """What was handed in for an exercise.
 
     Args:
@@ -55,7 +55,7 @@ class Submission:
     """
 
     student: str
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, SubmittedAnswer] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     label: str = ""
     created: str = ""

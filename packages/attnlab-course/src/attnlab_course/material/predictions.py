@@ -20,7 +20,7 @@ Wrong = Mapping[tuple[str, Any], str]
 
 
 @dataclass(frozen=True)
-class Question:
+class Prediction:
     """A question and its right answer.
 
     Args:
@@ -73,7 +73,7 @@ class Question:
         return bool(answer == meant if self.options else abs(answer - meant) <= self.near)
 
 
-def prediction(title: str, questions: Sequence[Question], wrong: Wrong, **more: Any) -> Exercise:
+def prediction(title: str, questions: Sequence[Prediction], wrong: Wrong, **more: Any) -> Exercise:
     """Return the exercise that asks these questions.
 
     Args:
@@ -93,7 +93,7 @@ def prediction(title: str, questions: Sequence[Question], wrong: Wrong, **more: 
         else:
             mistakes[says] = Mistake(line, lines[variable], line, says)
         names[variable][answer] = mistakes[says].name
-    groups: dict[str, list[Question]] = {}
+    groups: dict[str, list[Prediction]] = {}
     for question in questions:
         groups.setdefault(question.name, []).append(question)
     checks = []

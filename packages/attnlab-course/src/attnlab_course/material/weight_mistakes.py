@@ -13,11 +13,11 @@ import numpy as np
 
 from attnlab.tasks.vectors import VectorTask
 from attnlab_course.exercise import Mistake, read_mistakes
-from attnlab_course.material.weights import TOLERANCE, Floats, Head, Trial
+from attnlab_course.material.weights import TOLERANCE, DesignedHead, Floats, HeadTrial
 
 _MOST = 1e6  # how much louder the queries of a design are made to see whether that is all it lacks
 
-Repair = tuple[str, Callable[[Head], Head | None]]
+Repair = tuple[str, Callable[[DesignedHead], DesignedHead | None]]
 """A mistake, and the change that would mend a design that makes it and no other.
 
 The change may return None where it does not apply.
@@ -32,8 +32,8 @@ def diagnosis(
     short: Sequence[int],
     values: Floats,
     repairs: Sequence[Repair],
-    look: Callable[[Head], str | None] = lambda head: None,
-) -> Callable[[Head], str | None]:
+    look: Callable[[DesignedHead], str | None] = lambda head: None,
+) -> Callable[[DesignedHead], str | None]:
     """Return a function that names the one thing that is wrong with a head; None if not known.
 
     Args:
@@ -45,7 +45,7 @@ def diagnosis(
     """
     known: dict[object, str | None] = {}
 
-    def diagnose(head: Head) -> str | None:
+    def diagnose(head: DesignedHead) -> str | None:
         key = tuple((matrix.shape, matrix.tobytes()) for matrix in head.matrices)
         if key not in known:
             known[key] = None
@@ -58,7 +58,7 @@ def diagnosis(
     return diagnose
 
 
-def _repaired_mistake(head: Head, repairs: Sequence[Repair], is_right: Right) -> str | None:
+def _repaired_mistake(head: DesignedHead, repairs: Sequence[Repair], is_right: Right) -> str | None:
     """Return the mistake of the first repair that makes a design right; None without any."""
     for mistake, change in repairs:
         changed = change(head)
@@ -67,7 +67,7 @@ def _repaired_mistake(head: Head, repairs: Sequence[Repair], is_right: Right) ->
     return None
 
 
-def missing_factor(head: Head, is_right: Right) -> float | None:
+def missing_factor(head: DesignedHead, is_right: Right) -> float | None:
     """Return by how much the queries must grow until a design is right; None if that is not all.
 
     Found by bisection, to a thousandth.
@@ -84,7 +84,7 @@ def missing_factor(head: Head, is_right: Right) -> float | None:
     return high
 
 
-def louder_words(head: Head, is_right: Right) -> str:
+def louder_words(head: DesignedHead, is_right: Right) -> str:
     """Say how far the gain of a design is from what is needed; nothing where that is not all."""
     factor = missing_factor(head, is_right)
     if factor is None or factor < 1.01:
@@ -92,16 +92,16 @@ def louder_words(head: Head, is_right: Right) -> str:
     return f"; with Qm {factor:.2f} times as large it would be right"
 
 
-def is_near(task: VectorTask, head: Head, lengths: Sequence[int] | None = None) -> bool:
+def is_near(task: VectorTask, head: DesignedHead, lengths: Sequence[int] | None = None) -> bool:
     """Whether every output on inputs of these lengths is near enough to its target."""
-    return Trial(head, task).worst(lengths).error <= TOLERANCE
+    return HeadTrial(head, task).worst(lengths).error <= TOLERANCE
 
 
-def near(task: VectorTask, lengths: Sequence[int]) -> Callable[[Head], str | None]:
+def near(task: VectorTask, lengths: Sequence[int]) -> Callable[[DesignedHead], str | None]:
     """Return the criterion that outputs on inputs of these lengths are near their targets."""
 
-    def criterion(head: Head) -> str | None:
-        worst = Trial(head, task).worst(lengths)
+    def criterion(head: DesignedHead) -> str | None:
+        worst = HeadTrial(head, task).worst(lengths)
         if worst.error <= TOLERANCE:
             return None
         return worst.words(TOLERANCE) + louder_words(head, partial(is_near, task))
@@ -109,7 +109,7 @@ def near(task: VectorTask, lengths: Sequence[int]) -> Callable[[Head], str | Non
     return criterion
 
 
-def gain_mistake(head: Head, is_right: Right, short: Sequence[int]) -> str | None:
+def gain_mistake(head: DesignedHead, is_right: Right, short: Sequence[int]) -> str | None:
     """Name what is wrong with a design that lacks nothing but larger queries; None for others.
 
     "short inputs only", "root forgotten" (the gain is what the gap should be), "gain too low".
@@ -145,7 +145,7 @@ def gain_mistakes(gain: float, low: float, root: float, short: float) -> tuple[M
     return read_mistakes(_GAIN_MISTAKES.format(gain=gain, low=low, root=root, short=short))
 
 
-def value_mistake(head: Head, right_values: Floats, is_right: Right) -> str | None:
+def value_mistake(head: DesignedHead, right_values: Floats, is_right: Right) -> str | None:
     """Name what is wrong with a design that lacks nothing but the right Vm; None for others.
 
     "positions leak" or "wrong values".
@@ -159,7 +159,7 @@ def value_mistake(head: Head, right_values: Floats, is_right: Right) -> str | No
     return "positions leak" if is_right(replace(head, Vm=silent)) else "wrong values"
 
 
-def add_scores(head: Head, task: VectorTask, table: Floats) -> Head:
+def add_scores(head: DesignedHead, task: VectorTask, table: Floats) -> DesignedHead:
     """Return the head with numbers added to its scaled scores.
 
     Args:
@@ -174,7 +174,7 @@ def add_scores(head: Head, task: VectorTask, table: Floats) -> Head:
     shown[len(head.Km) :, tokens:] = np.eye(places)
     below = np.zeros((places, head.Km.shape[1]))
     root = math.sqrt(head.Km.shape[1] + tokens + places)
-    return Head(
+    return DesignedHead(
         Km=np.hstack([np.vstack([head.Km, below]), shown]),
         Qm=root * np.hstack([np.vstack([head.Qm, below]) / head.root, shown @ table]),
         Vm=np.vstack([head.Vm, np.zeros((places, head.Vm.shape[1]))]),

@@ -30,7 +30,7 @@ FLOAT32 = 1e-3
 
 
 @dataclass(frozen=True)
-class Head:
+class DesignedHead:
     """The matrices of a head: Km and Qm (width, qk_dim), Vm (width, v_dim), pos (longest, pos_dim)
     or None."""
 
@@ -39,7 +39,7 @@ class Head:
     Vm: Floats
     pos: Floats | None = None
 
-    def louder(self, factor: float) -> "Head":
+    def louder(self, factor: float) -> "DesignedHead":
         """Return the head with its queries multiplied."""
         return replace(self, Qm=self.Qm * factor)
 
@@ -60,7 +60,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Run:
+class HeadRun:
     """What a head does with all inputs of one length.
 
     Args:
@@ -77,7 +77,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Trial:
+class HeadTrial:
     """A head, put to every input of a task.
 
     Args:
@@ -86,19 +86,19 @@ class Trial:
         dtype: of the arithmetic.
     """
 
-    head: Head
+    head: DesignedHead
     task: VectorTask
     dtype: DTypeLike = np.float64
 
     @cached_property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[HeadRun]:
         """What the head does, length by length."""
         return [
             run_head(self.head, self.task, ids.numpy(), self.dtype)
             for ids in self.task.inputs_by_length()
         ]
 
-    def worst(self, lengths: Sequence[int] | None = None) -> "Worst":
+    def worst(self, lengths: Sequence[int] | None = None) -> "WorstOutput":
         """Return the output that is furthest from its target, among inputs of these letters."""
         outputs = []
         for letters, run in enumerate(self.runs, start=1):
@@ -106,14 +106,14 @@ class Trial:
                 outputs.append(self._worst_of(run))
         return max(outputs, key=lambda output: output.error)
 
-    def _worst_of(self, run: Run) -> "Worst":
+    def _worst_of(self, run: HeadRun) -> "WorstOutput":
         target = targets(self.task, run.ids)
         error = np.abs(run.output - target).max(axis=-1)
         error = np.where(np.isnan(error), np.inf, error)
         error[~counted(self.task, run.ids)] = -1.0
         row, place = np.unravel_index(np.argmax(error), error.shape)
         text = self.task.text(run.ids[row].tolist())
-        return Worst(
+        return WorstOutput(
             float(error[row, place]),
             text,
             int(place) + (not self.task.has_cls),
@@ -123,7 +123,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Worst:
+class WorstOutput:
     """The output furthest from its target: how far, on which input, at which place."""
 
     error: float
@@ -141,7 +141,7 @@ class Worst:
         )
 
 
-def read_head(answer: Any, task: VectorTask, positions: int = 0) -> Head | Failure:
+def read_head(answer: Any, task: VectorTask, positions: int = 0) -> DesignedHead | Failure:
     """Read the list that `weights()` returned, or say what is wrong with its form.
 
     Args:
@@ -166,14 +166,14 @@ def read_head(answer: Any, task: VectorTask, positions: int = 0) -> Head | Failu
         if isinstance(read, Failure):
             return read
         matrices[name] = read
-    head = Head(**matrices)
+    head = DesignedHead(**matrices)
     return _misfit(head, task, positions) or head
 
 
 def judge_weights(
     task: VectorTask,
-    criterion: Callable[[Head], str | None],
-    diagnose: Callable[[Head], str | None],
+    criterion: Callable[[DesignedHead], str | None],
+    diagnose: Callable[[DesignedHead], str | None],
     positions: int = 0,
 ) -> Callable[[Any], list[Case]]:
     """Return the cases of a check: one alone, the matrices, judged by a criterion.
@@ -209,7 +209,7 @@ def _read_matrix(name: str, value: Any) -> Floats | Failure:
     return matrix
 
 
-def _misfit(head: Head, task: VectorTask, positions: int) -> Failure | None:
+def _misfit(head: DesignedHead, task: VectorTask, positions: int) -> Failure | None:
     """Say which shape does not fit the others or the task."""
     pos_dim = 0 if head.pos is None else head.pos.shape[1]
     width = task.input_dim + pos_dim
@@ -232,7 +232,9 @@ def _misfit(head: Head, task: VectorTask, positions: int) -> Failure | None:
     return None
 
 
-def run_head(head: Head, task: VectorTask, ids: NDArray[np.int64], dtype: DTypeLike) -> Run:
+def run_head(
+    head: DesignedHead, task: VectorTask, ids: NDArray[np.int64], dtype: DTypeLike
+) -> HeadRun:
     """Put a head to inputs of one length (inputs, length), in this arithmetic."""
     x = np.eye(task.input_dim)[ids]
     if head.pos is not None:
@@ -245,7 +247,7 @@ def run_head(head: Head, task: VectorTask, ids: NDArray[np.int64], dtype: DTypeL
         grown = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights = grown / grown.sum(axis=-1, keepdims=True)
         output = weights @ values
-    return Run(ids, scores, weights, output)
+    return HeadRun(ids, scores, weights, output)
 
 
 def targets(task: VectorTask, ids: NDArray[np.int64]) -> Floats:
@@ -263,10 +265,10 @@ def counted(task: VectorTask, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
     return ids < task.letters
 
 
-def float32_words(head: Head, task: VectorTask) -> str | None:
+def float32_words(head: DesignedHead, task: VectorTask) -> str | None:
     """Say where a head gives something else in float32 than in float64; None where it does not."""
-    coarse = Trial(head, task, np.float32)
-    for run, other in zip(Trial(head, task).runs, coarse.runs, strict=True):
+    coarse = HeadTrial(head, task, np.float32)
+    for run, other in zip(HeadTrial(head, task).runs, coarse.runs, strict=True):
         with np.errstate(invalid="ignore"):
             distance = np.abs(run.output - other.output).max(axis=-1)
         wrong = ~(distance <= FLOAT32) & counted(task, run.ids)

@@ -102,13 +102,13 @@ def _check_memory(config: Config | None) -> None:
     attention = 12 * model.num_layers * model.num_heads * model.max_length**2
     needed = weights + attention * int(getattr(config, "batch_size", 1))
     if needed > free / 2:
-        raise TooLarge(
+        raise RequestTooLarge(
             f"this training takes about {needed / 1e9:,.1f} GB and {free / 1e9:,.1f} are free: "
             "choose fewer layers or heads, a smaller width or a smaller batch."
         )
 
 
-class TooLarge(CouldNotRun):
+class RequestTooLarge(CouldNotRun):
     """The request would take too much memory."""
 
     status = 413

@@ -32,7 +32,7 @@ class Crashed(CouldNotRun):
     status = 503
 
 
-class Form(BaseModel):
+class RequestBody(BaseModel):
     """The JSON of a request: nothing but its fields, each of its own type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)

@@ -18,10 +18,10 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 
 from attnlab.errors import AttnlabError, WrongUsage
 from attnlab.experiments.folder import is_finished, read_config, read_run
-from attnlab_lab.server.answers import Form
+from attnlab_lab.server.answers import RequestBody
 from attnlab_lab.server.events import follow, is_read
 from attnlab_lab.server.guard import MISTAKE
-from attnlab_lab.server.jobs import JobFacts, Missing, Request
+from attnlab_lab.server.jobs import JobFacts, NotFound, Request
 from attnlab_lab.server.models import add_models
 from attnlab_lab.server.refusals import refusal
 from attnlab_lab.server.rooms import add_course, add_populations, add_programs
@@ -37,7 +37,7 @@ _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 _Scalar = str | int | float | bool | None
 
 
-class JobRequest(Form):
+class JobRequest(RequestBody):
     """A training to start; settings as `attnlab settings` names them."""
 
     experiment: str = Field(max_length=100)
@@ -47,7 +47,7 @@ class JobRequest(Form):
     sweep: bool = False
 
 
-class DomainRequest(Form):
+class DomainRequest(RequestBody):
     """All inputs for a run's model, and edits as `attnlab.edits` writes them."""
 
     run: str = Field(max_length=255, exclude=True)
@@ -93,7 +93,7 @@ def _add_page(app: FastAPI, assets: Path) -> None:
     @app.get("/{file}")
     async def asset(file: str) -> Response:
         if file not in files:
-            raise Missing(f"there is no file {file[:80]!r}.")
+            raise NotFound(f"there is no file {file[:80]!r}.")
         return Response(files[file], media_type=_KINDS.get(Path(file).suffix))
 
 
@@ -114,7 +114,7 @@ def _add_runs(app: FastAPI, lab: Lab) -> None:
     async def report(name: str) -> Response:
         path = lab.run(name) / "report.html"
         if path.is_symlink() or not path.is_file():
-            raise Missing(f"the run {name!r} has no report.")
+            raise NotFound(f"the run {name!r} has no report.")
         return FileResponse(path, 200, {"content-security-policy": REPORT_POLICY}, "text/html")
 
     @app.get("/api/runs")

@@ -23,7 +23,7 @@ from torch import Tensor
 from attnlab.errors import WrongUsage, not_none
 from attnlab_course.catalog import CHAPTERS, exercise_names, find_exercise
 from attnlab_course.cells import (
-    Cell,
+    NotebookCell,
     shown_solution,
     split_cells,
     starter_cells,
@@ -38,10 +38,10 @@ from attnlab_course.feedback import (
     shown_failures,
 )
 from attnlab_course.grading.bans import ban_words
-from attnlab_course.judge import CheckResult, Outcome, passed_words
+from attnlab_course.judge import CheckResult, ExerciseOutcome, passed_words
 from attnlab_course.sandbox.worker import Worker
 from attnlab_course.submit import check_program, file_label, hand_in, handed_notes
-from attnlab_course.workspace import State, Workspace, draw_picture
+from attnlab_course.workspace import ExerciseState, Workspace, draw_picture
 
 _MOST_CELLS = 16  # rows and columns of a table
 _MOST_TABLES = 64
@@ -68,7 +68,7 @@ def _open(folder: str, name: str) -> dict[str, object]:
     source = starter_program(cells)
     if workspace.files(name):
         source = workspace.answer(exercise).source
-    state = workspace.states().get(name, State())
+    state = workspace.states().get(name, ExerciseState())
     return {
         **_summary(exercise, state),
         "statement": [node for cell in _texts(cells) for node in _nodes(cell)],
@@ -86,7 +86,7 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
     """Save an answer and check it."""
     exercise, workspace = find_exercise(name), Workspace(Path(folder))
     texts = _texts(starter_cells(exercise.source, name))
-    source = starter_program([*texts, Cell("code", code)])
+    source = starter_program([*texts, NotebookCell("code", code)])
     if not workspace.files(name):
         workspace.start(exercise)
     workspace.save(exercise, source)
@@ -97,12 +97,12 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
         outcome = check_program(exercise, code, f"{name}.py", _worker().ask)
     except KeyboardInterrupt:
         _worker().close()  # with the process of the answer, or the one that just begins
-        state = workspace.states().get(name, State())
+        state = workspace.states().get(name, ExerciseState())
         return {"stopped": time.monotonic() - started, "state": _state(state)}
     finally:
         signal.signal(signal.SIGINT, handler)
     workspace.record_check(exercise, source, outcome)
-    state = workspace.states().get(name, State())
+    state = workspace.states().get(name, ExerciseState())
     return {
         **_told(exercise, outcome),
         "banned": ban_words(exercise, code),
@@ -120,7 +120,7 @@ def _stop_once(number: int, frame: FrameType | None) -> None:
 def _hint(folder: str, name: str) -> dict[str, object]:
     """Return the next hint, and those before it; first that of the mistake that was found."""
     exercise, workspace = find_exercise(name), Workspace(Path(folder))
-    hints, state = exercise.hints, workspace.states().get(name, State())
+    hints, state = exercise.hints, workspace.states().get(name, ExerciseState())
     if state.mistake:
         workspace.record("hint", exercise=name, mistake=state.mistake)
         lines = _mistake_hint(workspace, exercise, state)
@@ -131,7 +131,9 @@ def _hint(folder: str, name: str) -> dict[str, object]:
     return {"hint": list(hints[:number]), "all_hints": len(hints)}
 
 
-def _mistake_hint(workspace: Workspace, exercise: CourseExercise, state: State) -> list[str]:
+def _mistake_hint(
+    workspace: Workspace, exercise: CourseExercise, state: ExerciseState
+) -> list[str]:
     """Return the hint of the mistake that the last check found, if there is one."""
     if not state.mistake or not workspace.files(exercise.name):
         return []
@@ -161,7 +163,7 @@ def _submit(folder: str, student: str) -> dict[str, object]:
     }
 
 
-def _summary(exercise: CourseExercise, state: State | None) -> dict[str, object]:
+def _summary(exercise: CourseExercise, state: ExerciseState | None) -> dict[str, object]:
     parts = exercise.parts
     return {
         "name": exercise.name,
@@ -174,13 +176,13 @@ def _summary(exercise: CourseExercise, state: State | None) -> dict[str, object]
     }
 
 
-def _state(state: State | None) -> str:
+def _state(state: ExerciseState | None) -> str:
     if state is None or not (state.tries or state.hints):
         return "new"
     return "solved" if state.solved else "begun"
 
 
-def _told(exercise: CourseExercise, outcome: Outcome) -> dict[str, object]:
+def _told(exercise: CourseExercise, outcome: ExerciseOutcome) -> dict[str, object]:
     """Say what came of a check: each criterion, the cases that are shown, the mistake."""
     failures = [_failed(exercise, result) for result in shown_failures(outcome)]
     return {
@@ -262,7 +264,7 @@ def _code(source: str) -> str:
     return "\n\n".join(cells) if cells else source
 
 
-def _texts(cells: Iterable[Cell]) -> list[Cell]:
+def _texts(cells: Iterable[NotebookCell]) -> list[NotebookCell]:
     return [cell for cell in cells if cell.kind == "markdown"]
 
 
@@ -278,7 +280,7 @@ def _worker() -> Worker:
     return Worker().__enter__()
 
 
-def _nodes(cell: Cell) -> list[_Node]:
+def _nodes(cell: NotebookCell) -> list[_Node]:
     """Return a text in Markdown as nested lists: a tag, then what it holds."""
     lines = [line.removeprefix("#").removeprefix(" ") for line in cell.text.splitlines()]
     tree = SyntaxTreeNode(MarkdownIt("commonmark").enable("table").parse("\n".join(lines)))

@@ -41,7 +41,7 @@ NEW_ADDRESS = "In the terminal where attnlab lab runs, press Enter: it shows a n
 _log = logging.getLogger(__name__)
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not answered: its status and a sentence."""
 
     def __init__(self, status: int, sentence: str, headers: dict[bytes, bytes] | None = None):
@@ -49,7 +49,7 @@ class Refused(Exception):
         self.status, self.headers = status, headers or {}
 
 
-class Keys:
+class AccessKeys:
     """The secrets of one start: a token that opens the page once, and the cookie it is swapped for.
 
     Browsers send the cookies of one port to all ports of a host, so the port is in the name.
@@ -77,12 +77,12 @@ class Keys:
         """Return the header that sets the cookie for the token, which then is used up.
 
         Raises:
-            Refused: another token, or the second use of it.
+            RequestRefused: another token, or the second use of it.
         """
         current = self.token
         is_right = hmac.compare_digest(token, current.encode())
         if not is_right or current == self._used_token:
-            raise Refused(
+            raise RequestRefused(
                 403,
                 "this address opens the lab only once, in the browser that used it first. "
                 f"{NEW_ADDRESS}",
@@ -95,7 +95,7 @@ class Keys:
 class Guard:
     """An ASGI app around another that lets only this page's requests through."""
 
-    def __init__(self, app: ASGIApp, port: int, keys: Keys) -> None:
+    def __init__(self, app: ASGIApp, port: int, keys: AccessKeys) -> None:
         self._app, self._keys = app, keys
         self._hosts = {f"{name}:{port}".encode() for name in ("127.0.0.1", "localhost")}
 
@@ -119,18 +119,18 @@ class Guard:
             body = await _read_body(scope, receive)
             await self._app(scope, _replayed(body, receive), answer)
             return
-        except Refused as error:
+        except RequestRefused as error:
             refused = error
         except Exception:  # no trace of it leaves this process
             _log.exception("the lab made a mistake")
-            refused = Refused(500, MISTAKE)
+            refused = RequestRefused(500, MISTAKE)
         if not has_begun:  # it closes: what is left of the body is not read
             answer_page = refusal(str(refused), refused.status, scope)
             answer_page.raw_headers += [(b"connection", b"close"), *refused.headers.items()]
             await answer_page(scope, receive, answer)
 
     def _check(self, scope: Scope) -> None:
-        """Raise `Refused` unless the request comes from this page, or opens it."""
+        """Raise `RequestRefused` unless the request comes from this page, or opens it."""
         self._check_form(scope)
         is_page = _is_navigation(scope)
         if not is_page:
@@ -139,26 +139,28 @@ class Guard:
         query = scope["query_string"]
         if is_page and scope["path"] == "/" and query.startswith(b"token="):
             cookie = {} if is_known else self._keys.swap(query.removeprefix(b"token="))
-            raise Refused(303, "open / without the token.", {b"location": b"/", **cookie})
+            raise RequestRefused(303, "open / without the token.", {b"location": b"/", **cookie})
         if not is_known:
-            raise Refused(
+            raise RequestRefused(
                 403, f"this browser has not opened the lab's one-time address yet. {NEW_ADDRESS}"
             )
 
     def _check_form(self, scope: Scope) -> None:
-        """Raise `Refused` for a request too large, to another host, or of no kind that we take."""
+        """Raise `RequestRefused` for a request that is too large, for another host, or unknown."""
         size = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         size += len(scope["raw_path"]) + len(scope["query_string"])
         if size > MOST_HEADERS:
             sizes = f"{MOST_HEADERS:,} bytes; these take {size:,}"
-            raise Refused(431, f"an address and its headers may take {sizes}.")
+            raise RequestRefused(431, f"an address and its headers may take {sizes}.")
         hosts = _values(scope, b"host")
         if len(hosts) != 1 or hosts[0] not in self._hosts:
-            raise Refused(400, "the lab answers to the address that its terminal shows, no other.")
+            raise RequestRefused(
+                400, "the lab answers to the address that its terminal shows, no other."
+            )
         if not scope["raw_path"].startswith(b"/"):
-            raise Refused(400, "the lab is no proxy: ask it for a path.")
+            raise RequestRefused(400, "the lab is no proxy: ask it for a path.")
         if scope["method"] not in ("GET", "POST"):
-            raise Refused(405, f"the lab takes GET and POST; got {scope['method'][:20]}.")
+            raise RequestRefused(405, f"the lab takes GET and POST; got {scope['method'][:20]}.")
 
 
 def _is_navigation(scope: Scope) -> bool:
@@ -174,13 +176,13 @@ def _is_navigation(scope: Scope) -> bool:
 
 
 def _check_origin(scope: Scope) -> None:
-    """Raise `Refused` unless the browser says that this very page asks."""
+    """Raise `RequestRefused` unless the browser says that this very page asks."""
     [host] = _values(scope, b"host")
     origins, sites = _values(scope, b"origin"), _values(scope, b"sec-fetch-site")
     is_foreign = any(origin != b"http://" + host for origin in origins)
     is_foreign = is_foreign or any(site != b"same-origin" for site in sites)
     if is_foreign or not (origins or sites):
-        raise Refused(403, "only the lab's own page may ask this.")
+        raise RequestRefused(403, "only the lab's own page may ask this.")
 
 
 async def _read_body(scope: Scope, receive: Receive) -> bytes:
@@ -188,12 +190,12 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes:
     lengths = _values(scope, b"content-length")
     if scope["method"] == "GET":
         if _values(scope, b"transfer-encoding") or not {b"0"}.issuperset(lengths):
-            raise Refused(400, "a GET has no body.")
+            raise RequestRefused(400, "a GET has no body.")
         return b""
     kind = b"".join(_values(scope, b"content-type")).lower().replace(b" ", b"")
     if kind not in (b"application/json", b"application/json;charset=utf-8"):
-        raise Refused(415, "send JSON, with content-type: application/json.")
-    too_much = Refused(413, f"a request may take {MOST_BODY:,} bytes; this one takes more.")
+        raise RequestRefused(415, "send JSON, with content-type: application/json.")
+    too_much = RequestRefused(413, f"a request may take {MOST_BODY:,} bytes; this one takes more.")
     if max(map(int, lengths), default=0) > MOST_BODY:
         raise too_much
     body = await _read_all(receive, too_much)
@@ -201,7 +203,7 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes:
     return body
 
 
-async def _read_all(receive: Receive, too_much: Refused) -> bytes:
+async def _read_all(receive: Receive, too_much: RequestRefused) -> bytes:
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
@@ -213,18 +215,20 @@ async def _read_all(receive: Receive, too_much: Refused) -> bytes:
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        raise Refused(408, f"the request did not arrive in {BODY_SECONDS:g} seconds.") from None
+        raise RequestRefused(
+            408, f"the request did not arrive in {BODY_SECONDS:g} seconds."
+        ) from None
 
 
 def _check_json(body: bytes) -> None:
-    """Raise `Refused` for no JSON, JSON that is too deep, a NaN or half a character."""
+    """Raise `RequestRefused` for no JSON, JSON that is too deep, a NaN or half a character."""
     try:
         value = json.loads(body, parse_constant=_refuse_constant)
         json.dumps(value, ensure_ascii=False).encode()  # half a character has no UTF-8
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"this is no JSON: {str(error)[:80].rstrip('.')}.") from None
+        raise RequestRefused(400, f"this is no JSON: {str(error)[:80].rstrip('.')}.") from None
     if _is_deeper(value, DEEPEST):
-        raise Refused(400, f"JSON may be {DEEPEST} levels deep; this is deeper.")
+        raise RequestRefused(400, f"JSON may be {DEEPEST} levels deep; this is deeper.")
 
 
 def _is_deeper(value: object, levels: int) -> bool:

@@ -43,7 +43,7 @@ class Busy(CouldNotRun):
     status = 429
 
 
-class Missing(CouldNotRun):
+class NotFound(CouldNotRun):
     """There is no such run or job."""
 
     status = 404
@@ -171,7 +171,7 @@ class Jobs:
 
     def _find(self, name: str) -> Path:
         if not self._is_there(name):
-            raise Missing(f"there is no job {name[:80]!r}.")
+            raise NotFound(f"there is no job {name[:80]!r}.")
         return self._folder / name
 
     def _state(self, name: str, last: Event) -> str:

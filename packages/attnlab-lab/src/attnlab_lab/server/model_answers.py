@@ -28,7 +28,7 @@ from attnlab.look.heads import (
     read_head,
 )
 from attnlab.look.inputs import Call
-from attnlab.look.questions import Passage, Question
+from attnlab.look.questions import PassInputs, Question
 from attnlab.look.recording import Recording, record
 from attnlab.look.score_terms import ScoreTerms, why_of
 from attnlab.look.summaries import Summarize
@@ -283,7 +283,7 @@ def _ask_pretrained(model: Pretrained, name: str, text: str) -> Question:
 
 
 @lru_cache(maxsize=4)
-def _asked(name: str, written: int, text: str) -> tuple[Question, Passage]:
+def _asked(name: str, written: int, text: str) -> tuple[Question, PassInputs]:
     question = _opened(name, written).ask(text)
     return question, question.passage()
 
@@ -317,7 +317,7 @@ def _edit_of(head: str, query: int | None = None, key: int | None = None) -> Edi
     return CutEdge(**where, query=query, key=key)
 
 
-def _places(question: Question, passage: Passage, output: Tensor) -> list[_Place]:
+def _places(question: Question, passage: PassInputs, output: Tensor) -> list[_Place]:
     """List the places of a text at which the model chooses, with its probabilities."""
     if isinstance(question, TextContinuation):
         return [_Place("", question.vocabulary, output[0, -1].softmax(-1))]
@@ -336,7 +336,7 @@ def _places(question: Question, passage: Passage, output: Tensor) -> list[_Place
     ]
 
 
-def _choices(question: TextChoice, passage: Passage, output: Tensor) -> list[_Place]:
+def _choices(question: TextChoice, passage: PassInputs, output: Tensor) -> list[_Place]:
     titles, rows = [""], output  # one answer, to the whole text
     if question.places is not None:
         words = next(iter(passage.words.values()))

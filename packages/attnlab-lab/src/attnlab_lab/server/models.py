@@ -11,20 +11,20 @@ from pydantic import Field
 from starlette.responses import Response
 
 from attnlab.experiments.folder import ListedRun
-from attnlab_lab.server.answers import Form, PageId
-from attnlab_lab.server.jobs import Missing
+from attnlab_lab.server.answers import PageId, RequestBody
+from attnlab_lab.server.jobs import NotFound
 from attnlab_lab.server.state import Lab
 
 _MOST = 60  # models that are listed
 
 
-class ModelRequest(Form):
+class ModelRequest(RequestBody):
     """A model to open: a run in the folder of runs, a folder, a GGUF file, or a hub id."""
 
     model: str = Field(min_length=1, max_length=1_000, exclude=True)
 
 
-class Change(Form):
+class EditRequest(RequestBody):
     """A head to knock out or, with a query and a key, an edge of it to cut."""
 
     head: str = Field(max_length=200)
@@ -36,7 +36,7 @@ class TextRequest(ModelRequest):
     """A text for a model, edits, and the head that is shown whole."""
 
     text: str = Field(max_length=40_000)
-    edits: list[Change] = Field(default=[], max_length=200)
+    edits: list[EditRequest] = Field(default=[], max_length=200)
     head: str = Field("", max_length=200)
     at: list[Annotated[int, Field(ge=0)]] | None = Field(None, min_length=2, max_length=2)
     page: PageId = None
@@ -70,7 +70,7 @@ def add_models(app: FastAPI, lab: Lab) -> None:
     async def ask(what: str, request: ModelRequest, page: PageId = None) -> Response:
         try:
             name = str(lab.run(request.model))
-        except Missing:
+        except NotFound:
             name = os.path.expanduser(request.model)
         return await lab.models.ask(what, {"name": name, **request.model_dump()}, page)
 

@@ -12,7 +12,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.recording import record
 from attnlab.programs import CompiledProgram, Program, ProgramError, compile_program, prove_program
 from attnlab.programs.domains import Domains
-from attnlab.programs.interpreter import Meaning, ids_of, sequences_of
+from attnlab.programs.interpreter import ProgramValues, ids_of, sequences_of
 from attnlab.programs.language import Aggregate, Selector, Sequence, Width, tokens
 from attnlab.programs.program_text import TextLine, read_lines, read_program
 from attnlab_lab.server.heads import PackedHead, packed_heads
@@ -32,7 +32,7 @@ def _steps(text: str, alphabet: str, example: str) -> dict[str, object]:
     return {"alphabet": list(alphabet), "tokens": list(example), "lines": lines}
 
 
-def _shown(line: TextLine, meaning: Meaning) -> dict[str, object]:
+def _shown(line: TextLine, meaning: ProgramValues) -> dict[str, object]:
     described: dict[str, object] = {"number": line.line.number, "name": line.name}
     if line.error is not None:
         return described | {"error": line.error.reason}
@@ -65,7 +65,7 @@ def _prove(text: str, alphabet: str, example: str, longest: int) -> dict[str, ob
         return {"refused": error.reason, "number": error.line.number}
 
 
-def _proved(program: Program, meaning: Meaning, longest: int) -> dict[str, object]:
+def _proved(program: Program, meaning: ProgramValues, longest: int) -> dict[str, object]:
     _check_size(program, longest, meaning.ids.shape[1])
     started = time.monotonic()
     compiled = compile_program(program, longest)
@@ -97,7 +97,7 @@ def _proved(program: Program, meaning: Meaning, longest: int) -> dict[str, objec
     }
 
 
-def _meaning(alphabet: str, example: str) -> Meaning:
+def _meaning(alphabet: str, example: str) -> ProgramValues:
     if not 1 <= len(alphabet) <= _MOST_TOKENS or any(
         not letter.isprintable() for letter in alphabet
     ):
@@ -108,7 +108,7 @@ def _meaning(alphabet: str, example: str) -> Meaning:
     if len(example) > _LONGEST:
         raise WrongUsage(f"an example here has at most {_LONGEST} letters; got {len(example)}.")
     program = Program(tokens, alphabet)
-    return Meaning(program, ids_of(program, example))
+    return ProgramValues(program, ids_of(program, example))
 
 
 def _check_size(program: Program, longest: int, example: int) -> None:
@@ -137,7 +137,7 @@ def _check_size(program: Program, longest: int, example: int) -> None:
 
 
 def _lines(
-    compiled: CompiledProgram, program: Program, meaning: Meaning
+    compiled: CompiledProgram, program: Program, meaning: ProgramValues
 ) -> list[dict[str, object]]:
     """List the lines that have heads, each with what it selects and what its heads attend to."""
     with record(compiled.model, ["*weights", "*scores"]) as recording:

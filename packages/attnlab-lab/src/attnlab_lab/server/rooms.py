@@ -7,12 +7,12 @@ from fastapi import FastAPI, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from attnlab.experiments.folder import Kind
-from attnlab_lab.server.answers import SECONDS, Crashed, Form, PageId
+from attnlab.experiments.folder import RunKind
+from attnlab_lab.server.answers import SECONDS, Crashed, PageId, RequestBody
 from attnlab_lab.server.state import Lab
 
 
-class PageRequest(Form):
+class PageRequest(RequestBody):
     """The page that asks."""
 
     page: PageId = None
@@ -76,7 +76,7 @@ def add_populations(app: FastAPI, lab: Lab) -> None:
         return await lab.answers.ask("sweep", {"folder": str(lab.run(name))})
 
 
-async def _list_kind(lab: Lab, kind: Kind) -> list[dict[str, object]]:
+async def _list_kind(lab: Lab, kind: RunKind) -> list[dict[str, object]]:
     """List the runs of one kind, the newest first."""
     chosen: list[dict[str, object]] = []
     for listed in reversed(await lab.list_runs()):

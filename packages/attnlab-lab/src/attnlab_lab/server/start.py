@@ -16,7 +16,7 @@ import uvicorn
 from attnlab.errors import CouldNotRun
 from attnlab_lab.server.app import make_app
 from attnlab_lab.server.connections import Connection
-from attnlab_lab.server.guard import MOST_HEADERS, Guard, Keys
+from attnlab_lab.server.guard import MOST_HEADERS, AccessKeys, Guard
 from attnlab_lab.server.state import Lab
 
 _HOST = "127.0.0.1"
@@ -52,7 +52,7 @@ def serve(runs: Path, port: int | None, open_browser: bool, assets: Path) -> Non
         signal.signal(signal.SIGTTIN, signal.SIG_IGN)
     with _listening(port) as listener:
         number = listener.getsockname()[1]
-        keys = Keys(number)
+        keys = AccessKeys(number)
         server = make_server(Guard(make_app(lab, assets), number, keys), lab)
         address = _address(number, keys)
         _say(f"the lab is at {address}\n{_ONCE}; Ctrl-C ends the lab")
@@ -62,7 +62,7 @@ def serve(runs: Path, port: int | None, open_browser: bool, assets: Path) -> Non
         server.run([listener])
 
 
-def _address(port: int, keys: Keys) -> str:
+def _address(port: int, keys: AccessKeys) -> str:
     return f"http://{_HOST}:{port}/?token={keys.token}"
 
 
@@ -71,7 +71,7 @@ def _say(words: str) -> None:
     sys.stdout.flush()
 
 
-def _renew_at_enter(port: int, keys: Keys) -> None:
+def _renew_at_enter(port: int, keys: AccessKeys) -> None:
     """Print a new address at every Enter, until the input ends.
 
     It reads below Python's buffers, whose lock would keep the program from ending meanwhile.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attnlab.experiments.folder import ListedRun, list_runs, read_run
 from attnlab_lab.server.answers import Answers
-from attnlab_lab.server.jobs import Jobs, Missing
+from attnlab_lab.server.jobs import Jobs, NotFound
 
 _OPENING_SECONDS = 600.0
 """How long opening a model may take: a GGUF file is converted first."""
@@ -41,7 +41,7 @@ class Lab:
             is_inside = folder.parent == self.runs.resolve() and folder.name == name
             if is_inside and os.path.isfile(folder / "config.json"):  # no error for a long name
                 return folder
-        raise Missing(f"there is no run {name[:80]!r}.")
+        raise NotFound(f"there is no run {name[:80]!r}.")
 
     def model(self, name: str) -> Path:
         """Return the folder of a finished run, or of a member of a population: `runs/NAME/17`."""
@@ -51,5 +51,5 @@ class Lab:
         if not slash:
             return folder
         if not re.fullmatch(r"[0-9]+(-[0-9]+)?", member):
-            raise Missing(f"there is no seed {member[:80]!r}.")
+            raise NotFound(f"there is no seed {member[:80]!r}.")
         return folder / member

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from attnlab.cli.site_facts import HeadFacts, ValueFacts, WeightFacts
+from attnlab.cli.site_facts import HeadMeans, ValueFacts, WeightFacts
 from attnlab.cli.terminal import (
     make_table,
     matrix_widths,
@@ -221,7 +221,7 @@ def show_weights(site: str, facts: WeightFacts) -> None:
         console.print()
 
 
-def _largest_cells(head: HeadFacts) -> list[list[Text]]:
+def _largest_cells(head: HeadMeans) -> list[list[Text]]:
     """Return a cell for each query: the key with most weight, or none if all are masked."""
     cells = []
     for row, key in zip(head.rows or (), head.looks_most_at, strict=True):
@@ -306,7 +306,7 @@ def show_overview(run: str, facts: Mapping[str, WeightFacts | ValueFacts]) -> No
     say(f"one of them: attnlab look {typed(run)} … --head '{example}'", is_quiet=True)
 
 
-def _cell(head: HeadFacts) -> Text:
+def _cell(head: HeadMeans) -> Text:
     if head.mostly is None:
         return Text(f"~{math.exp(head.entropy):.0f}", style="dim")
     share = head.places[head.mostly]

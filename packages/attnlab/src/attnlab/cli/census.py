@@ -84,7 +84,7 @@ def count(
     from attnlab.edits.effects.sweep import SweepOptions
     from attnlab.experiments.census import census as count_all
     from attnlab.experiments.census import census_in_shares, estimate_census
-    from attnlab.experiments.executors import Where
+    from attnlab.experiments.executors import ExecutorOptions
     from attnlab.look.census.result import CENSUS_FILE, census_folder
     from attnlab.look.corpus import Corpus
 
@@ -105,7 +105,7 @@ def count(
         options["how"] = SweepOptions(progress=steps_of(observer, "effects"))
         if in_shares:
             workers = engine_options.workers
-            where = Where(engine_options.engine, workers, engine_options.address)
+            where = ExecutorOptions(engine_options.engine, workers, engine_options.address)
             number = shares or 2 * (workers or 2)
             result = census_in_shares(model, texts, number, where, observer=observer, **options)
         else:

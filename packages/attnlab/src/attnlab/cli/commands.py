@@ -39,7 +39,7 @@ app = App(
     help="The attention workbench: build, train, inspect and edit small transformers.",
     version=__version__,
     result_action="return_value",
-    console=terminal.Writer(),
+    console=terminal.SafeConsole(),
     suppress_keyboard_interrupt=False,
 )
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _STYLES = {"good": "green", "optional": "yellow", "missing": "bold red", "note": "dim"}
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """One finding; state `missing` means that attnlab cannot work."""
 
     state: Literal["good", "optional", "missing", "note"]
@@ -61,35 +61,35 @@ def doctor(
     return 0
 
 
-def examine() -> list[Finding]:
+def examine() -> list[DoctorFinding]:
     """Check Python, packages, the C++ compiler, torch and this folder."""
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    findings = [Finding("good", "Python", python), *_packages()]
+    findings = [DoctorFinding("good", "Python", python), *_packages()]
     if _version("torch") is not None:
         findings += [_compiler(), *_torch()]
     return [*findings, _this_folder()]
 
 
-def _packages() -> list[Finding]:
+def _packages() -> list[DoctorFinding]:
     findings = []
     for name, least in words("needed").items():
-        missing = Finding("missing", name, "not installed", f"pip install '{name}>={least}'")
+        missing = DoctorFinding("missing", name, "not installed", f"pip install '{name}>={least}'")
         findings.append(_installed(name) or missing)
     for name, (extra, purpose) in words("optional").items():
         advice = f"for {purpose}: pip install 'attnlab[{extra}]'"
-        missing = Finding("optional", name, "not installed", advice)
+        missing = DoctorFinding("optional", name, "not installed", advice)
         findings.append(_installed(name) or missing)
     return findings
 
 
-def _installed(name: str) -> Finding | None:
+def _installed(name: str) -> DoctorFinding | None:
     version = _version(name)
     if version is None:
         return None
-    return Finding("good", name, version)
+    return DoctorFinding("good", name, version)
 
 
-def _torch() -> list[Finding]:
+def _torch() -> list[DoctorFinding]:
     import torch
 
     from attnlab.parts.fused import attention_path_probe
@@ -101,10 +101,14 @@ def _torch() -> list[Finding]:
     attention = attention_path_probe(fresh=True)
     kernel = _timed(attention, "our kernel", "torch's", "it is used for long attentions")
     return [
-        Finding("note", "threads", f"{torch.get_num_threads()} of {os.cpu_count()} processors"),
-        Finding("note", "GPU", device),
-        Finding("note", "matrix path", path, "ATTNLAB_MATRIX_PATH=default|onednn|auto"),
-        Finding("note", "attention path", kernel, "ATTNLAB_ATTENTION_PATH=default|native|auto"),
+        DoctorFinding(
+            "note", "threads", f"{torch.get_num_threads()} of {os.cpu_count()} processors"
+        ),
+        DoctorFinding("note", "GPU", device),
+        DoctorFinding("note", "matrix path", path, "ATTNLAB_MATRIX_PATH=default|onednn|auto"),
+        DoctorFinding(
+            "note", "attention path", kernel, "ATTNLAB_ATTENTION_PATH=default|native|auto"
+        ),
     ]
 
 
@@ -116,26 +120,28 @@ def _timed(probe: "Probe", ours: str, theirs: str, when_taken: str) -> str:
     return f"{ours} takes {probe.ratio:.2f} of {theirs} time; {used}"
 
 
-def _compiler() -> Finding:
+def _compiler() -> DoctorFinding:
     from attnlab.native.compiler import compiler_name
 
     name = compiler_name()
     if name is None:
         advice = "for populations of tiny models at full speed: install g++ or clang++"
-        return Finding("optional", "C++ compiler", "not found", advice)
-    return Finding("good", "C++ compiler", name)
+        return DoctorFinding("optional", "C++ compiler", "not found", advice)
+    return DoctorFinding("good", "C++ compiler", name)
 
 
-def _this_folder() -> Finding:
+def _this_folder() -> DoctorFinding:
     here = Path.cwd()
     free = shutil.disk_usage(here).free / 2**30
     folder = f"{here}, {free:.1f} GiB free"
     is_writable = os.access(here, os.W_OK)
     if is_writable and free > 0.1:
-        return Finding("good", "this folder", folder)
+        return DoctorFinding("good", "this folder", folder)
     if not is_writable:
         folder += ", read-only"
-    return Finding("optional", "this folder", folder, "runs need a writable folder: use --out")
+    return DoctorFinding(
+        "optional", "this folder", folder, "runs need a writable folder: use --out"
+    )
 
 
 def _version(name: str) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from attnlab.cli import terminal
 
 
-class Estimate:
+class TimeEstimate:
     """The time left until the last of some experiments ends."""
 
     def __init__(

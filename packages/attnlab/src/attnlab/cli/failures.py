@@ -25,7 +25,7 @@ _NO_MEMORY = re.compile(
 
 
 @dataclass(frozen=True)
-class Written:
+class UnfinishedFolder:
     """A folder that is being written, and how it is resumed."""
 
     folder: Path
@@ -33,7 +33,9 @@ class Written:
     command: str
 
 
-_written: ContextVar[tuple[Written, ...]] = ContextVar("the folders that are written", default=())
+_written: ContextVar[tuple[UnfinishedFolder, ...]] = ContextVar(
+    "the folders that are written", default=()
+)
 
 
 class Terminated(KeyboardInterrupt):
@@ -98,7 +100,7 @@ def writing_to(
     """
     if folder is not None:
         again = command or f"attnlab resume {typed(folder)}"
-        _written.set((Written(folder, first_file, again),))
+        _written.set((UnfinishedFolder(folder, first_file, again),))
     yield
     _written.set(())  # after an error `explain` still needs it
 
@@ -106,7 +108,7 @@ def writing_to(
 def name_written(folders: Iterable[Path]) -> None:
     """Name the runs that are being written by other processes, in place of those before."""
     names = [(folder, "config.json", f"attnlab resume {typed(folder)}") for folder in folders]
-    _written.set(tuple(Written(*name) for name in names))
+    _written.set(tuple(UnfinishedFolder(*name) for name in names))
 
 
 def _resume_hint() -> str:
@@ -119,7 +121,7 @@ def _resume_hint() -> str:
     return f"the results so far are in {folders}; to go on: {commands}"
 
 
-def _is_unfinished(written: Written) -> bool:
+def _is_unfinished(written: UnfinishedFolder) -> bool:
     # The rule of `experiments.folder.is_unfinished`, which is slow to import after an interrupt.
     has_begun = os.path.isfile(written.folder / written.first_file)
     return has_begun and not os.path.exists(written.folder / "claims.json")

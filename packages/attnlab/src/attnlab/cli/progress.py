@@ -15,7 +15,7 @@ from attnlab.cli.terminal import errors, one_line
 from attnlab.progress import figures_text
 
 if TYPE_CHECKING:
-    from attnlab.look.corpus import Progress as CorpusProgress
+    from attnlab.look.corpus import CorpusProgress
     from attnlab.train.observer import Observer
 
 _LINE_SECONDS = 30.0  # between two lines on the same phase, without a terminal
@@ -42,11 +42,11 @@ def progress(
 @contextmanager
 def progress_of_many(
     *, is_quiet: bool = False, left: Callable[[], float] | None = None
-) -> "Iterator[Callable[[str], Shown]]":
+) -> "Iterator[Callable[[str], ProgressDisplay]]":
     """Show what runs at once: call the result with the title of each, when it begins."""
     console = errors()
     if is_quiet:
-        yield lambda title: Shown(Console(quiet=True), title)
+        yield lambda title: ProgressDisplay(Console(quiet=True), title)
         return
     if not console.is_terminal:
         yield partial(_Lines, console)
@@ -128,7 +128,7 @@ class _Clock(ProgressColumn):
         return Text(words)
 
 
-class Shown:
+class ProgressDisplay:
     """Progress under a title, an observer; its sentences wait until `release` is called."""
 
     def __init__(self, console: Console, title: str) -> None:
@@ -164,7 +164,7 @@ class Shown:
         return f"{self._title}: {one_line(phase)}" if phase else self._title
 
 
-class _Bar(Shown):
+class _Bar(ProgressDisplay):
     def __init__(self, phases: _Phases, title: str) -> None:
         super().__init__(phases.console, title)
         self._phases, self._since = phases, time.monotonic()
@@ -188,7 +188,7 @@ class _Bar(Shown):
         self._task = self._phases.add_task(heading, total=None, figures="", since=self._since)
 
 
-class _Lines(Shown):
+class _Lines(ProgressDisplay):
     def __init__(self, console: Console, title: str) -> None:
         super().__init__(console, title)
         self._begin("")

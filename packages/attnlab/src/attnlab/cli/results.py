@@ -91,13 +91,13 @@ def _show_rows(result: Any, report: "Report", most: int) -> None:
 def show_finished(folder: Path, *, as_json: bool = False) -> int:
     """Print that there is nothing left to run, and return the exit status of the run."""
     from attnlab.experiments.claims import count_claims
-    from attnlab.experiments.folder import Finished
+    from attnlab.experiments.folder import AlreadyFinished
     from attnlab.experiments.report import open_run
 
     report = open_run(folder)
     if as_json:
         print_json(result_to_json(report))
-    sentence = str(Finished(folder))
+    sentence = str(AlreadyFinished(folder))
     if report.exit_status:
         sentence += f" The exit status is 1: {count_claims(report.claims)}."
     return terminal.complain(sentence, report.exit_status)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnlab.cli import terminal
-from attnlab.cli.estimate import Estimate
+from attnlab.cli.estimate import TimeEstimate
 from attnlab.cli.options import TrainingOptions
 from attnlab.cli.progress import progress
 from attnlab.cli.resolve_run import in_free_folder, note_other_name
 from attnlab.cli.results import result_to_json
-from attnlab.cli.side_by_side import Makes, Outcome, Outcomes, SideBySide, count_processors
+from attnlab.cli.side_by_side import Makes, Outcomes, RunOutcome, SideBySide, count_processors
 from attnlab.errors import AttnlabError, WrongUsage, did_you_mean
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _run_each(
     broken: dict[str, AttnlabError] = {}
     is_quiet = training.quiet or training.as_json
     num_processes = min(count_processors(), len(makes))
-    estimate = Estimate(makes, full=full, num_processes=num_processes)
+    estimate = TimeEstimate(makes, full=full, num_processes=num_processes)
     if num_processes == 1:
         outcomes = _one_by_one(makes, parent, estimate, is_quiet=is_quiet)
     else:
@@ -124,12 +124,12 @@ def _run_each(
     return reports, broken
 
 
-def _one_by_one(makes: Makes, parent: Path, estimate: Estimate, *, is_quiet: bool) -> Outcomes:
+def _one_by_one(makes: Makes, parent: Path, estimate: TimeEstimate, *, is_quiet: bool) -> Outcomes:
     """Run one experiment after the other in this process."""
     for number, (name, make) in enumerate(makes.items(), 1):
         estimate.begin(name)
         title = f"{number}/{len(makes)} {name}"
-        outcome: Outcome
+        outcome: RunOutcome
         try:
             with progress(title, is_quiet=is_quiet, left=estimate.left) as observer:
                 outcome = in_free_folder(make, parent, name, observer)

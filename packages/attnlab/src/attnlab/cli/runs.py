@@ -178,12 +178,12 @@ def _train_and_show(
     make: "Callable[..., Result]", name: str, title: str, training: TrainingOptions
 ) -> int:
     """Train, show the result, and return the exit status."""
-    from attnlab.experiments.folder import Finished
+    from attnlab.experiments.folder import AlreadyFinished
 
     try:
         is_quiet = training.quiet or training.as_json
         result = in_run_folder(make, training.out, name, title, is_quiet=is_quiet)
-    except Finished:
+    except AlreadyFinished:
         assert training.out is not None
         return show_finished(training.out, as_json=training.as_json)
     return show_result(result, as_json=training.as_json)

@@ -16,9 +16,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnlab.cli.estimate import Estimate
+from attnlab.cli.estimate import TimeEstimate
 from attnlab.cli.failures import Interrupts, machine_words, name_written
-from attnlab.cli.progress import Shown, progress_of_many
+from attnlab.cli.progress import ProgressDisplay, progress_of_many
 from attnlab.cli.resolve_run import in_free_folder
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 Makes = Mapping[str, Callable[..., "Report"]]
 """What runs each experiment, called with `out` and `observer`."""
 
-Outcome = tuple["Report", Path] | AttnlabError
-Outcomes = Generator[tuple[str, Outcome], None, None]
+RunOutcome = tuple["Report", Path] | AttnlabError
+Outcomes = Generator[tuple[str, RunOutcome], None, None]
 """The report and the folder of each experiment by name, or its error."""
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -60,13 +60,15 @@ class SideBySide:
     process with a pipe of its own shares no lock.
     """
 
-    def __init__(self, makes: Makes, parent: Path, estimate: Estimate, num_processes: int) -> None:
+    def __init__(
+        self, makes: Makes, parent: Path, estimate: TimeEstimate, num_processes: int
+    ) -> None:
         self._makes, self._parent, self._estimate = makes, parent, estimate
         self._num_processes = num_processes
         self._waiting = list(enumerate(makes, 1))
         self._jobs: dict[str, _Job] = {}
-        self._shown: dict[str, Shown] = {}
-        self._outcomes: dict[str, Outcome] = {}
+        self._shown: dict[str, ProgressDisplay] = {}
+        self._outcomes: dict[str, RunOutcome] = {}
 
     def outcomes(self, *, is_quiet: bool) -> Outcomes:
         """Run all, and yield the report or the error of each experiment in their order."""
@@ -82,7 +84,7 @@ class SideBySide:
         finally:
             self._stop()
 
-    def _begin(self, show: Callable[[str], Shown]) -> None:
+    def _begin(self, show: Callable[[str], ProgressDisplay]) -> None:
         """Start experiments until every processor has one."""
         while self._waiting and len(self._jobs) < self._num_processes:
             number, name = self._waiting.pop(0)

@@ -14,7 +14,7 @@ _LEAST = 0.3  # share of a head's weight on one position that is named
 
 
 @dataclass(frozen=True)
-class HeadFacts:
+class HeadMeans:
     """One head, in means over its queries.
 
     looks_most_at: for each query, the key with most weight. places: the mean weight on the first
@@ -44,7 +44,7 @@ class WeightFacts:
 
     query_tokens: list[str]
     key_tokens: list[str]
-    heads: list[HeadFacts]
+    heads: list[HeadMeans]
 
     def to_mapping(self) -> dict[str, object]:
         """Return plain values for JSON."""
@@ -125,7 +125,7 @@ def _weight_facts(
         places = habits(weights, is_self=is_self)
         mostly = max(places, key=places.__getitem__)
         heads_facts.append(
-            HeadFacts(
+            HeadMeans(
                 head=head,
                 entropy=float(entropy(weights).mean()),
                 largest_weight=float(largest_weight(weights).mean()),

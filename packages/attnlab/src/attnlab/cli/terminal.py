@@ -33,7 +33,7 @@ _LINE_FEED = "␊"
 _BELOW_A_CLAIM = (0, 0, 0, 9)
 
 
-class Writer(Console):
+class SafeConsole(Console):
     """Rich's console, but no text can control the terminal, and a closed pipe is no error.
 
     Labels, words, claims and paths come from files that others wrote, so `render` makes their
@@ -111,7 +111,7 @@ def errors() -> Console:
 
 def _console(stream: TextIO) -> Console:
     # In names of folders and settings, [brackets] and :colons: are no markup.
-    return Writer(file=stream, highlight=False, markup=False, emoji=False)
+    return SafeConsole(file=stream, highlight=False, markup=False, emoji=False)
 
 
 def say(text: str, *, is_quiet: bool = False) -> None:

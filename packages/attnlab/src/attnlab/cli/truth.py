@@ -16,7 +16,7 @@ from attnlab.errors import CouldNotRun
 if TYPE_CHECKING:
     from attnlab.core.stats import Interval
     from attnlab.truth import Suite
-    from attnlab.truth.score import Row
+    from attnlab.truth.score import MethodSummary
 
 truth = App(name="truth", help="Circuits of known ground truth, and methods scored against them.")
 
@@ -226,7 +226,7 @@ def _suite(ladder: str | None, dial: str | None, *, is_quiet: bool) -> "Suite":
     return suite
 
 
-def _table(rows: "list[Row]", suite: "Suite", *, is_all: bool) -> dict[str, object]:
+def _table(rows: "list[MethodSummary]", suite: "Suite", *, is_all: bool) -> dict[str, object]:
     """Return the scores for JSON; baselines are methods too where all are scored."""
     from attnlab.truth.methods import BASELINES
 
@@ -240,7 +240,7 @@ def _table(rows: "list[Row]", suite: "Suite", *, is_all: bool) -> dict[str, obje
     return {"refused": suite.refused, "methods": methods, "baselines": baselines}
 
 
-def _show(rows: "list[Row]") -> None:
+def _show(rows: "list[MethodSummary]") -> None:
     """Print the table in two parts, which a narrow terminal shows too."""
     from attnlab.truth.methods import BASELINES
     from attnlab.truth.score import DECOYS
@@ -280,7 +280,7 @@ def _share(value: float) -> str:
     return f"{value:.0%}"
 
 
-def _write(rows: "list[Row]", table: Mapping[str, object], out: Path) -> None:
+def _write(rows: "list[MethodSummary]", table: Mapping[str, object], out: Path) -> None:
     """Write the table as JSON and the figure as PNG and SVG."""
     from attnlab.core.store import make_folder, write_bytes, write_json
     from attnlab.truth.score import figure_files

@@ -73,7 +73,7 @@ class CouldNotWrite(CouldNotRun):
     """The disk is full or the place is read-only; the old file is unchanged."""
 
 
-class Taken(CouldNotRun):
+class FolderInUse(CouldNotRun):
     """Another process is writing into the folder; `writer` names it."""
 
     def __init__(self, folder: Path, writer: str) -> None:
@@ -338,7 +338,7 @@ def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
     file system knows no locks, there are none.
 
     Raises:
-        Taken: another process holds it.
+        FolderInUse: another process holds it.
         CouldNotWrite: the folder may not be written.
     """
     from filelock import Timeout
@@ -352,7 +352,7 @@ def locked(folder: Path, patience: float = _PATIENCE) -> Iterator[None]:
             writer = _holder(file)
             if writer == f"process {os.getpid()}":
                 writer = "this process"
-            raise Taken(folder, writer) from None
+            raise FolderInUse(folder, writer) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise

@@ -12,13 +12,13 @@ from attnlab.draw.attention.figure_files import plain_style, to_bytes
 from attnlab.draw.attention.traces import trace_figure
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
 from attnlab.draw.pictures.maps import maps_figure
-from attnlab.draw.sections import Bars, Figured, Lines, Maps, ReportContent, Traces
+from attnlab.draw.sections import Bars, FigureSection, Lines, Maps, ReportContent, Traces
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_PICTURES: dict[type[Figured], Callable[[Any], "Figure"]] = {
+_PICTURES: dict[type[FigureSection], Callable[[Any], "Figure"]] = {
     Lines: lines_figure,
     Bars: bars_figure,
     Maps: maps_figure,
@@ -46,7 +46,7 @@ def section_figures(report: ReportContent) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for section in report.sections:
         is_empty = isinstance(section, Traces) and not section.traces
-        if isinstance(section, Figured) and section.figure is not None and not is_empty:
+        if isinstance(section, FigureSection) and section.figure is not None and not is_empty:
             picture = _PICTURES.get(type(section), type(section).picture)
             files |= to_files(section.figure, partial(picture, section))
     return files

@@ -1,7 +1,7 @@
 """What every section of a report has, and how its parts are checked.
 
-A new kind of section is a frozen dataclass derived from `Section` or `Figured`, with a `kind` and,
-for the page, a `template`.
+A new kind of section is a frozen dataclass derived from `Section` or `FigureSection`, with a
+`kind` and, for the page, a `template`.
 """
 
 import re
@@ -45,7 +45,7 @@ class Section:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figured(Section):
+class FigureSection(Section):
     """Base of the sections that are also written as a picture, if `figure` names its files."""
 
     caption: str

@@ -18,7 +18,7 @@ from attnlab.draw.claims import Claim
 from attnlab.draw.json_form import Number as Number
 from attnlab.draw.json_form import Scalar as Scalar
 from attnlab.draw.json_form import from_json, to_json
-from attnlab.draw.section import Figured as Figured
+from attnlab.draw.section import FigureSection as FigureSection
 from attnlab.draw.section import Section as Section
 from attnlab.draw.section import check, check_equal, check_limit
 
@@ -115,7 +115,7 @@ def _check_interval(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lines(Figured):
+class Lines(FigureSection):
     """A line chart; `from_zero` keeps zero in sight."""
 
     kind = "lines"
@@ -150,7 +150,7 @@ class BarSeries:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bars(Figured):
+class Bars(FigureSection):
     """Grouped bars."""
 
     kind = "bars"
@@ -245,7 +245,7 @@ class MapChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Maps(Figured):
+class Maps(FigureSection):
     """Maps of any numbers; several choices get a chooser, and the figure shows the first."""
 
     kind = "maps"
@@ -413,7 +413,7 @@ def _check_trace(section: "Traces", trace: Trace) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traces(Figured):
+class Traces(FigureSection):
     """Traces with a chooser; the figure shows that of `figure_input`, or the first."""
 
     kind = "trace"

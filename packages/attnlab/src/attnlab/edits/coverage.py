@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnlab.edits.certificate import Change
 from attnlab.edits.edit import Edit
-from attnlab.edits.edit_context import Positions, Text
+from attnlab.edits.edit_context import SitePositions, StackText
 from attnlab.edits.targets import Atom, Span, atoms_of, number_words
 from attnlab.errors import WrongUsage
 from attnlab.look.recording.tokens import Vocabulary, name_of
@@ -71,7 +71,7 @@ class Coverage:
         chosen = self._at_positions("row", torch.arange(batch), batch)
         return list(map(int, chosen.flatten().nonzero()))
 
-    def chosen(self, at: Positions) -> Tensor | None:
+    def chosen(self, at: SitePositions) -> Tensor | None:
         """Return which values are targets by position and step, broadcasting; None for all."""
         if "classes" in at.axes:
             return self._chosen_pass(at)
@@ -84,7 +84,7 @@ class Coverage:
             chosen.append(self._chosen_keys(at))
         return reduce(operator.and_, chosen) if chosen else None
 
-    def _chosen_pass(self, at: Positions) -> Tensor | None:
+    def _chosen_pass(self, at: SitePositions) -> Tensor | None:
         if self.edit.query is not None:
             raise WrongUsage(f"{self.edit!r}: {at.site} has no positions here; leave query= out.")
         if "step" not in self._atoms or at.stack_text is None:
@@ -92,7 +92,7 @@ class Coverage:
         step = torch.tensor([at.stack_text.number + 1], device=at.queries.device)
         return self._at_positions("step", step, 0)[0]
 
-    def _chosen_queries(self, at: Positions) -> Tensor:
+    def _chosen_queries(self, at: SitePositions) -> Tensor:
         if not at.is_placed and not self.counts_from_end("query"):
             raise WrongUsage(
                 f"{self.edit!r}: {at.site} has {len(at.queries)} queries and {len(at.keys)} keys, "
@@ -104,12 +104,12 @@ class Coverage:
             ends = text.ends_at(at.queries)
         return at.along_queries(self._at_positions("query", at.queries, ends, text, at.site))
 
-    def _chosen_steps(self, at: Positions) -> Tensor:
+    def _chosen_steps(self, at: SitePositions) -> Tensor:
         steps = self._known(at.query_text, at.site, "leave step= out").steps
         read = torch.tensor(steps, device=at.queries.device).index_select(0, at.queries)
         return at.along_queries(self._at_positions("step", torch.where(read < 0, -1, read + 1), 0))
 
-    def _chosen_keys(self, at: Positions) -> Tensor:
+    def _chosen_keys(self, at: SitePositions) -> Tensor:
         keys, text = at.keys, at.key_text
         if at.num_read is not None and self.counts_from_end("key"):
             raise WrongUsage(
@@ -129,7 +129,7 @@ class Coverage:
         axis: str,
         positions: Tensor,
         ends: Tensor | int,
-        text: Text | None = None,
+        text: StackText | None = None,
         site: str = "",
     ) -> Tensor:
         """Mark the target positions, rows or steps: (rows or 1, queries or 1, positions).
@@ -218,12 +218,12 @@ class Coverage:
             there = f"the largest batch had {last + 1} rows (0 to {last})"
         return f"{axis}={atom!r} was never reached; {there}."
 
-    def _known(self, text: Text | None, site: str, advice: str) -> Text:
+    def _known(self, text: StackText | None, site: str, advice: str) -> StackText:
         if text is None:
             raise WrongUsage(f"{self.edit!r}: the tokens read at {site} are unknown; {advice}.")
         return text
 
-    def _named(self, name: str, text: Text | None, site: str) -> Tensor:
+    def _named(self, name: str, text: StackText | None, site: str) -> Tensor:
         """Find a token by name: (rows, positions), True at its positions."""
         tokens = self._known(text, site, "give positions").tokens
         if tokens.is_floating_point():

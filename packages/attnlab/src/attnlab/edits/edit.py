@@ -24,8 +24,8 @@ from attnlab.edits.sources import (
 )
 from attnlab.edits.targets import (
     ALL,
+    EditTarget,
     Span,
-    Target,
     atoms_of,
     find_sites,
     head_example,
@@ -90,13 +90,13 @@ class Edit:
     True
     """
 
-    layer: Target = None
+    layer: EditTarget = None
     site: str | None = None
-    head: Target = None
-    query: Target = None
-    key: Target = None
-    row: Target = None
-    step: Target = None
+    head: EditTarget = None
+    query: EditTarget = None
+    key: EditTarget = None
+    row: EditTarget = None
+    step: EditTarget = None
 
     AT: ClassVar[str] = ""
     """The suffix of the edit's sites; "" for any."""

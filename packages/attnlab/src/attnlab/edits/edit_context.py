@@ -12,7 +12,7 @@ from attnlab.sites import StackInput, part_of, site_suffix
 
 
 @dataclass(frozen=True, eq=False)
-class Text:
+class StackText:
     """The text that one stack has read up to its current pass.
 
     tokens (batch, length) ids, (batch, length, parts), or vectors (batch, length, width); -1 where
@@ -48,14 +48,14 @@ class TokenHistory:
     """
 
     def __init__(self) -> None:
-        self._texts: dict[str, Text] = {}
+        self._texts: dict[str, StackText] = {}
         self.is_reordered = False
         """Whether a pass continued unknown rows, or rows in another order, as in a beam search."""
 
     def read(self, stack: str, reading: StackInput, *, compare: bool) -> None:
         """Note the input of a stack; `compare` it with the text before, if an edit needs that."""
         tokens, offset, real, rows, _ = reading
-        nothing = Text(tokens[:, :0], None, (), (), 0, -1)
+        nothing = StackText(tokens[:, :0], None, (), (), 0, -1)
         before = self._texts.pop(stack, nothing)  # the stack that read last comes last
         self.is_reordered = self.is_reordered or rows is not None
         kept = min(offset, before.length)
@@ -69,9 +69,9 @@ class TokenHistory:
         if offset:
             tokens = torch.cat((_known(before, tokens, offset, rows), tokens), 1)
             real = None  # with a cache, masks tell padding
-        self._texts[stack] = Text(tokens, real, steps, ends, offset, number)
+        self._texts[stack] = StackText(tokens, real, steps, ends, offset, number)
 
-    def of(self, part: str, *, is_memory: bool = False) -> Text | None:
+    def of(self, part: str, *, is_memory: bool = False) -> StackText | None:
         """Return the text behind a part's queries, or (`is_memory`) behind its cross-attention
         keys.
 
@@ -89,14 +89,14 @@ class TokenHistory:
                 return self._texts[stack]
         return None
 
-    def of_queries(self, part: str, num_queries: int) -> Text | None:
+    def of_queries(self, part: str, num_queries: int) -> StackText | None:
         """Return the text of the queries' stack; None if its positions are not the queries'."""
         text = self.of(part)
         if text is not None and text.length - text.offset == num_queries:
             return text
         return None
 
-    def of_keys(self, part: str, num_keys: int) -> Text | None:
+    def of_keys(self, part: str, num_keys: int) -> StackText | None:
         """Return the text of the keys, the queries' or another stack's; None if neither fits."""
         queries_text = self.of(part)
         if self.first_key(part, num_keys):
@@ -139,7 +139,7 @@ def _continues(tokens: Tensor, before: Tensor) -> bool:
     return not tokens.is_floating_point() and bool(is_one_of_them.all())
 
 
-def _known(before: Text, tokens: Tensor, offset: int, rows: Tensor | None) -> Tensor:
+def _known(before: StackText, tokens: Tensor, offset: int, rows: Tensor | None) -> Tensor:
     """Return the tokens before a pass; -1 where they are unknown."""
     batch = before.tokens.shape[0]
     if before.length >= offset and before.tokens.shape[2:] == tokens.shape[2:]:
@@ -151,7 +151,7 @@ def _known(before: Text, tokens: Tensor, offset: int, rows: Tensor | None) -> Te
 
 
 @dataclass(frozen=True, eq=False)
-class Positions:
+class SitePositions:
     """The positions along the axes of one site's values, and the texts that they are counted in.
 
     site: full name · axes: of the values, such as ("batch", "head", "query", "key") · queries (or
@@ -166,9 +166,9 @@ class Positions:
     axes: tuple[str, ...]
     queries: Tensor
     keys: Tensor
-    stack_text: Text | None
-    query_text: Text | None
-    key_text: Text | None
+    stack_text: StackText | None
+    query_text: StackText | None
+    key_text: StackText | None
     num_read: int | None
     is_placed: bool
 
@@ -184,7 +184,7 @@ class Positions:
         return chosen.reshape(chosen.shape[0], 1, -1, 1)
 
     @property
-    def text(self) -> Text | None:
+    def text(self) -> StackText | None:
         """The text of the values' positions, if known."""
         if self.has_queries:
             return self.query_text
@@ -192,7 +192,7 @@ class Positions:
 
 
 @dataclass(frozen=True, eq=False)
-class EditContext(Positions):
+class EditContext(SitePositions):
     """The values of the rows and heads that an edit targets, with all their positions.
 
     rows and heads: their numbers · selected: the target values, broadcasting to them, or None for
@@ -292,7 +292,7 @@ class EditContext(Positions):
 
 def positions_at(
     model: nn.Module, history: TokenHistory, site: str, axes: tuple[str, ...], values: Tensor
-) -> Positions:
+) -> SitePositions:
     """Find the positions of a site's values."""
     part = part_of(site)
     text, query_text, key_text, num_read = history.of(part), None, None, None
@@ -315,7 +315,7 @@ def positions_at(
             is_placed = is_cross(part) or _backend(model, part) == "multi-head"
     queries = torch.arange(offset, offset + (size or 0), device=values.device)
     keys = torch.arange(first, first + num_keys, device=values.device)
-    return Positions(site, axes, queries, keys, text, query_text, key_text, num_read, is_placed)
+    return SitePositions(site, axes, queries, keys, text, query_text, key_text, num_read, is_placed)
 
 
 def _backend(model: nn.Module, part: str) -> str:
@@ -323,7 +323,7 @@ def _backend(model: nn.Module, part: str) -> str:
     return str(getattr(model.get_submodule(part), "backend", ""))
 
 
-def _has_room(model: nn.Module, part: str, text: Text, num_keys: int) -> bool:
+def _has_room(model: nn.Module, part: str, text: StackText, num_keys: int) -> bool:
     """Has a cache of a foreign model room for more keys than were read? Our own caches grow."""
     looks_at_itself = getattr(model.get_submodule(part), "is_cross", True) is False
     return looks_at_itself and num_keys > text.length

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from attnlab.edits.certificate import Certificate, Numbers
 from attnlab.edits.coverage import Coverage
 from attnlab.edits.edit import Edit
-from attnlab.edits.edit_context import EditContext, Positions, TokenHistory, positions_at
+from attnlab.edits.edit_context import EditContext, SitePositions, TokenHistory, positions_at
 from attnlab.edits.targets import axes_of
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
 from attnlab.look.heads import number_of_heads
@@ -183,7 +183,7 @@ class Editor(Hook):
         return new
 
     def _targets(
-        self, coverage: Coverage, at: Positions, new: Tensor
+        self, coverage: Coverage, at: SitePositions, new: Tensor
     ) -> tuple[Numbers, Numbers, Tensor | None]:
         """Return the rows and heads that one edit is for, and the values that it means in them."""
         part, batch, heads = part_of(at.site), new.shape[0], None
@@ -220,7 +220,7 @@ class Editor(Hook):
         coverage: Coverage,
         rows_and_heads: tuple[Numbers, Numbers],
         chosen: Tensor | None,
-        at: Positions,
+        at: SitePositions,
         new: Tensor,
         visible: Tensor | None,
     ) -> None:
@@ -280,7 +280,7 @@ def _fitting(changed: Any, here: Tensor, edit: Edit) -> Tensor:
     return changed.to(here.dtype)
 
 
-def _check_rows(edit: Edit, at: Positions, batch: int) -> None:
+def _check_rows(edit: Edit, at: SitePositions, batch: int) -> None:
     """Raise if rows are chosen where they are no inputs, as windows of a picture are."""
     inputs = batch if at.stack_text is None else at.stack_text.tokens.shape[0]
     if batch > inputs > 0:
@@ -290,7 +290,7 @@ def _check_rows(edit: Edit, at: Positions, batch: int) -> None:
         )
 
 
-def _check_first_axes(coverages: Sequence[Coverage], at: Positions, value: Tensor) -> None:
+def _check_first_axes(coverages: Sequence[Coverage], at: SitePositions, value: Tensor) -> None:
     """Raise if rows or positions are chosen of a module's output that has other axes."""
     text = at.stack_text
     if text is None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import EditContext
 from attnlab.edits.sources import Recorded, average, donors, recorded
-from attnlab.edits.targets import Target, atoms_of, axes_of, normal, numbers
+from attnlab.edits.targets import EditTarget, atoms_of, axes_of, normal, numbers
 from attnlab.errors import WrongUsage, require_known
 from attnlab.look.heads import number_of_heads
 from attnlab.sites import part_of, site_suffix
@@ -59,7 +59,7 @@ class _SiteEdit(Edit):
     """An edit of any site. channel: numbers along its last axis, such as one neuron of
     `feed_forward.hidden`; as the other targets are."""
 
-    channel: Target = None
+    channel: EditTarget = None
 
     NARROWS = ("head", "query", "key", "row", "step")
     NEEDS = "site"

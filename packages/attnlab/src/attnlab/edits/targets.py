@@ -30,7 +30,7 @@ from attnlab.sites import (
 )
 
 ALL = "all"
-Target: TypeAlias = int | str | Collection[int | str] | None
+EditTarget: TypeAlias = int | str | Collection[int | str] | None
 _NAMED = ("query", "key")  # positions, which go by their tokens' names too
 _SPAN = re.compile(r"(-?\d{1,18})?\.\.(-?\d{1,18})?")
 _LARGEST = 10**18
@@ -128,7 +128,7 @@ def _number_or_word(name: str, value: Any) -> int | str | None:
     return number if abs(number) < _LARGEST and not isinstance(value, bool) else None
 
 
-def atoms_of(name: str, target: Target) -> list[Atom]:
+def atoms_of(name: str, target: EditTarget) -> list[Atom]:
     """Split a target into spans and, among positions, token names; None has none."""
     if target is None:
         return []
@@ -168,7 +168,7 @@ def _atom(name: str, item: int | str) -> Atom:
     return parsed
 
 
-def numbers(name: str, target: Target, size: int, where: str) -> list[int]:
+def numbers(name: str, target: EditTarget, size: int, where: str) -> list[int]:
     """Return the numbers from 0 to size - 1 that a target names, in its order.
 
     >>> numbers("head", (-1, "0..1"), 4, "layers.0.attention")
@@ -211,7 +211,7 @@ def axes_of(suffix: str) -> tuple[str, ...]:
 
 
 def find_sites(
-    model: nn.Module, *, suffix: str, site: str | None, layer: Target, who: str
+    model: nn.Module, *, suffix: str, site: str | None, layer: EditTarget, who: str
 ) -> list[str]:
     """List the sites of one kind ("" for any) that a pattern and a layer select.
 

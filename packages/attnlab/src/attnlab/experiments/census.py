@@ -21,18 +21,18 @@ from attnlab.core.store import LOCK, JsonObject, locked, make_folder, write_byte
 from attnlab.edits.effects.census_effects import head_effects
 from attnlab.edits.effects.sweep import USUAL, SweepOptions
 from attnlab.errors import AttnlabError, WrongUsage, is_integer
-from attnlab.experiments.executors import Failure, Where, make_engine
+from attnlab.experiments.executors import ExecutorOptions, UnitFailure, make_engine
 from attnlab.experiments.model_loader import load_pretrained
 from attnlab.look.census import Census, count_heads, merge_censuses, open_census
 from attnlab.look.census.count import Shard
 from attnlab.look.census.result import CENSUS_FILE, census_folder
 from attnlab.look.collector import run_collector
-from attnlab.look.corpus.corpus import Corpus, Progress, encoder_of, longest_of
+from attnlab.look.corpus.corpus import Corpus, CorpusProgress, encoder_of, longest_of
 from attnlab.look.corpus.measures import Measurer, measure_of
 from attnlab.look.corpus.text_files import rows_of
 from attnlab.look.heads import chosen_heads
 from attnlab.look.long_text.inputs import arguments_for, parts_of
-from attnlab.train.observer import Observer, Silent
+from attnlab.train.observer import Observer, SilentObserver
 
 _EFFECT_TEXTS = 32
 _SAMPLE = 1000  # tokens
@@ -48,7 +48,7 @@ def census(
     shard: Shard = (1, 1),
     out: Path | str | None = None,
     seed: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[CorpusProgress], None] | None = None,
     how: SweepOptions = USUAL,
 ) -> Census:
     """Count what every head does over a corpus, and measure whether it matters.
@@ -136,7 +136,7 @@ class _Share:
     shard: Shard
     seed: int
 
-    def compute(self, observer: Observer | None = None) -> dict[str, bytes] | Failure:
+    def compute(self, observer: Observer | None = None) -> dict[str, bytes] | UnitFailure:
         """Count the share; return the files of its folder, or why it could not be counted."""
         try:
             with TemporaryDirectory() as folder:
@@ -146,14 +146,14 @@ class _Share:
                 files = [path for path in Path(folder).iterdir() if path.name != LOCK]
                 return {path.name: path.read_bytes() for path in files}
         except AttnlabError as error:
-            return Failure(self.number, error)
+            return UnitFailure(self.number, error)
 
 
 def census_in_shares(
     model: str,
     corpus: Corpus,
     shares: int,
-    where: Where,
+    where: ExecutorOptions,
     *,
     out: Path,
     heads: list[str] | None = None,
@@ -182,7 +182,7 @@ def census_in_shares(
     Raises:
         WrongUsage, CouldNotRun: see `census`, and what an engine raises.
     """
-    observer = observer or Silent()
+    observer = observer or SilentObserver()
     folders = [out / "shares" / f"{number}-of-{shares}" for number in range(1, shares + 1)]
     missing = [
         _Share(number, model, corpus, heads, (number, shares), seed)
@@ -193,7 +193,7 @@ def census_in_shares(
         with make_engine(where) as engine:
             observer.stage(engine.words)
             for answer in engine.compute(missing):
-                if isinstance(answer, Failure):
+                if isinstance(answer, UnitFailure):
                     raise answer.error
                 number, texts = _write_share(answer, folders)
                 observer.tell(f"share {number} of {shares}: {texts:,} texts")

@@ -36,12 +36,12 @@ from attnlab.errors import (
     not_none,
 )
 from attnlab.experiments.folder import RunConfig
-from attnlab.train.observer import Observer, Silent
+from attnlab.train.observer import Observer, SilentObserver
 
 EngineKind = Literal["local", "ray", "slurm"]
 
 
-class Work(Protocol):
+class ExecutorTask(Protocol):
     """What an engine computes; it and its result, errors included, can be pickled."""
 
     @property
@@ -53,7 +53,7 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True)
-class Failure:
+class UnitFailure:
     """Why a piece of work, by its number, could not be computed."""
 
     unit: int
@@ -69,7 +69,7 @@ _HERE = "here"  # the address of jobs on this machine
 _JOB_MINUTES, _JOB_LOOK = 24 * 60, 0.2  # the limit of a job; seconds between looks at them
 
 
-class Engine:
+class Executor:
     """A context manager; `compute` takes units and yields their results as they come."""
 
     words = "in this process"
@@ -81,7 +81,9 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def compute(self, units: Sequence[Work], observer: Observer | None = None) -> Iterator[Any]:
+    def compute(
+        self, units: Sequence[ExecutorTask], observer: Observer | None = None
+    ) -> Iterator[Any]:
         """Compute one unit after the other in this process."""
         for unit in units:
             yield unit.compute(observer)
@@ -90,7 +92,7 @@ class Engine:
         """End the processes of the engine."""
 
 
-class _Processes(Engine):
+class _Processes(Executor):
     """A pool of processes of this machine.
 
     Every worker ends as soon as our end of a pipe is closed, which the system does after a kill.
@@ -103,7 +105,9 @@ class _Processes(Engine):
         watched, self._ours = _SPAWN.Pipe(duplex=False)
         self._pool = ProcessPoolExecutor(num_workers, _SPAWN, _begin_worker, (watched,))
 
-    def compute(self, units: Sequence[Work], observer: Observer | None = None) -> Iterator[Any]:
+    def compute(
+        self, units: Sequence[ExecutorTask], observer: Observer | None = None
+    ) -> Iterator[Any]:
         # Ctrl-C may come at any point: this thread only waits for a queue, and never holds a lock
         # of the pool then.
         answers: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
@@ -149,7 +153,7 @@ def _begin_worker(watched: Connection) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class _Cluster(Engine):
+class _Cluster(Executor):
     """A Ray cluster, and the process that talks to it.
 
     Ray kills the process that talks to a cluster when the cluster goes away, waits for minutes
@@ -176,7 +180,9 @@ class _Cluster(Engine):
             )
         self._receive()
 
-    def compute(self, units: Sequence[Work], observer: Observer | None = None) -> Iterator[Any]:
+    def compute(
+        self, units: Sequence[ExecutorTask], observer: Observer | None = None
+    ) -> Iterator[Any]:
         self._link.send(list(units))
         for _ in units:
             yield self._receive()
@@ -223,17 +229,17 @@ def _drive(address: str, link: Connection) -> None:
         link.send(f"{type(error).__name__}: {_last_line(error)}")
 
 
-def compute(unit: Work) -> Any:
+def compute(unit: ExecutorTask) -> Any:
     """Compute a unit, in a worker of a cluster."""
     return unit.compute()
 
 
-def _answer(who: str, get: Callable[[Any], Any], task: Any, unit: Work) -> Any:
+def _answer(who: str, get: Callable[[Any], Any], task: Any, unit: ExecutorTask) -> Any:
     try:
         return get(task)
     except Exception as error:  # the worker was lost too often, or has no attnlab
         reason = f"{who} could not compute it: {_last_line(error)}."
-        return Failure(unit.number, CouldNotRun(reason))
+        return UnitFailure(unit.number, CouldNotRun(reason))
 
 
 def _last_line(error: Exception) -> str:
@@ -253,7 +259,7 @@ def _ray_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return chosen
 
 
-class _Slurm(Engine):
+class _Slurm(Executor):
     """Jobs of SLURM, submitted from this machine; or processes of it where there is no SLURM and
     the address says "here".
 
@@ -274,7 +280,9 @@ class _Slurm(Engine):
         self.words = "in jobs on this machine" if is_here else "in jobs of SLURM"
         self._jobs: list[Any] = []
 
-    def compute(self, units: Sequence[Work], observer: Observer | None = None) -> Iterator[Any]:
+    def compute(
+        self, units: Sequence[ExecutorTask], observer: Observer | None = None
+    ) -> Iterator[Any]:
         self._jobs = self._executor.map_array(compute, units)
         waiting = dict(zip(self._jobs, units, strict=True))
         while waiting:
@@ -290,7 +298,7 @@ class _Slurm(Engine):
 
 
 @dataclass(frozen=True)
-class Where:
+class ExecutorOptions:
     """Where units are computed.
 
     kind: an engine, such as "local", "ray" or "slurm"; None for this process · num_workers: of
@@ -301,15 +309,15 @@ class Where:
     num_workers: int | None = None
     address: str | None = None
 
-    def or_of(self, begun: RunConfig | None) -> "Where":
+    def or_of(self, begun: RunConfig | None) -> "ExecutorOptions":
         """Return the engine of a sweep that is resumed if this one names none."""
-        if self != Where() or begun is None:
+        if self != ExecutorOptions() or begun is None:
             return self
         with refusing_damage("computed_by in config.json"):
-            return Where(**begun.get("computed_by", {}))
+            return ExecutorOptions(**begun.get("computed_by", {}))
 
 
-def make_engine(where: Where) -> Engine:
+def make_engine(where: ExecutorOptions) -> Executor:
     """Make an engine.
 
     Raises:
@@ -330,11 +338,11 @@ def make_engine(where: Where) -> Engine:
             f"an address, {where.address}, is for a cluster: give --engine ray with it."
         )
     if workers in (None, 1):
-        return Engine()
+        return Executor()
     return _Processes(not_none(workers))
 
 
-def _make_cluster(where: Where) -> Engine:
+def _make_cluster(where: ExecutorOptions) -> Executor:
     if where.num_workers is not None:
         raise WrongUsage(
             "workers are processes of this machine; a Ray cluster has its own: leave --workers out."
@@ -351,7 +359,7 @@ def _make_cluster(where: Where) -> Engine:
     return _Cluster(where.address)
 
 
-def _make_jobs(where: Where) -> Engine:
+def _make_jobs(where: ExecutorOptions) -> Executor:
     if where.num_workers is not None:
         raise WrongUsage("SLURM starts the jobs when it has room: leave --workers out.")
     if importlib.util.find_spec("submitit") is None:
@@ -375,7 +383,7 @@ class ModelCounter:
 
     def __init__(self, observer: Observer, units: Sequence[Any], done: int, total: int) -> None:
         self._observer, self._units, self._total = observer, iter(units), total
-        self.stage, self.tell = Silent().stage, observer.tell
+        self.stage, self.tell = SilentObserver().stage, observer.tell
         self.finish(done)
 
     def finish(self, done: int) -> None:

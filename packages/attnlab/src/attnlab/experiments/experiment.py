@@ -14,7 +14,7 @@ from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.history import Evaluation
 from attnlab.train.layouts.layout import Loss
 from attnlab.train.loop import Member, Trained, TrainResult, train_together
-from attnlab.train.observer import Observer, Silent
+from attnlab.train.observer import Observer, SilentObserver
 
 MetricLine = dict[str, Any]
 """One line of `metrics.jsonl`: a step, and figures by name."""
@@ -50,7 +50,7 @@ class RunContext:
     """
 
     seed: int
-    observer: Observer = field(default_factory=Silent)
+    observer: Observer = field(default_factory=SilentObserver)
     start: Callable[[nn.Module], None] = field(default=lambda model: None)
     record: Callable[[MetricLine], None] = field(default=lambda line: None)
     checkpoints: Path | None = None

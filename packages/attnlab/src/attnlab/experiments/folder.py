@@ -21,9 +21,9 @@ from attnlab.display import plural
 from attnlab.draw.sections import ReportContent
 from attnlab.errors import CouldNotRun, WrongUsage, typed
 from attnlab.experiments.claims import Claim, read_claims
-from attnlab.experiments.run_config import Kind as Kind
 from attnlab.experiments.run_config import ListedRun as ListedRun
 from attnlab.experiments.run_config import RunConfig as RunConfig
+from attnlab.experiments.run_config import RunKind as RunKind
 from attnlab.experiments.run_config import RunState, refuse_another, seeds_of_config
 
 _LEAST_FREE = 4 * 2**20  # a run of the default size writes about half a megabyte
@@ -38,7 +38,7 @@ _CONFIG = {
 _ASKED = ("experiment", "seed", "settings", "layout", "engine", "population", "sweep", "search")
 """The fields of a config that a person asks for."""
 
-_KINDS: dict[Kind, tuple[str, str]] = {
+_KINDS: dict[RunKind, tuple[str, str]] = {
     "population": ("a population", ""),
     "sweep": ("a sweep", "cell"),
     "search": ("a search", "trial"),
@@ -61,7 +61,7 @@ class FolderTaken(CouldNotRun):
         )
 
 
-class Finished(CouldNotRun):
+class AlreadyFinished(CouldNotRun):
     """The run that was to be resumed is finished."""
 
     def __init__(self, path: Path) -> None:
@@ -93,7 +93,7 @@ class RunFolder:
         with ExitStack() as stack:
             try:
                 stack.enter_context(store.locked(path))
-            except store.Taken as error:
+            except store.FolderInUse as error:
                 raise FolderTaken(path, f"a run ({error.writer} is writing it)") from None
             _refuse_taken(path)  # another run may have written it before we held the lock
             store.remove_remains(path)
@@ -198,12 +198,12 @@ def read_unfinished(folder: Path) -> RunConfig:
     """Return the config of a run that was stopped.
 
     Raises:
-        Finished: it is finished.
+        AlreadyFinished: it is finished.
         CouldNotRun: no run is there.
     """
     config = _read_begun(folder)
     if is_finished(folder):
-        raise Finished(folder)
+        raise AlreadyFinished(folder)
     return config
 
 
@@ -214,7 +214,7 @@ def _read_begun(folder: Path) -> RunConfig:
     return config
 
 
-def read_to_go_on(folder: Path, kind: Kind, described: RunConfig) -> RunConfig:
+def read_to_go_on(folder: Path, kind: RunKind, described: RunConfig) -> RunConfig:
     """Return the config of a stopped run, if it is the run that was asked for.
 
     Args:
@@ -224,7 +224,7 @@ def read_to_go_on(folder: Path, kind: Kind, described: RunConfig) -> RunConfig:
             …); fields that are missing are not compared.
 
     Raises:
-        Finished: it is finished.
+        AlreadyFinished: it is finished.
         CouldNotRun: no run is there, or another one; the message shows every difference.
     """
     config = _read_begun(folder)
@@ -239,7 +239,7 @@ def read_to_go_on(folder: Path, kind: Kind, described: RunConfig) -> RunConfig:
     here = {name: value for name, value in described.items() if name in _ASKED}
     refuse_another(folder, {name: config.get(name) for name in here}, here)
     if is_finished(folder):
-        raise Finished(folder)
+        raise AlreadyFinished(folder)
     return config
 
 
@@ -290,7 +290,7 @@ def member_path(path: Path) -> Path:
     return folder / str(seeds[index])
 
 
-def kind_of(config: Mapping[str, object]) -> Kind:
+def kind_of(config: Mapping[str, object]) -> RunKind:
     """Return the kind of run that a config describes."""
     for kind in _KINDS:
         if kind in config:

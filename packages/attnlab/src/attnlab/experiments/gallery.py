@@ -6,7 +6,7 @@ from pathlib import Path
 
 from attnlab.core.store import write_text
 from attnlab.draw.gallery import GalleryRun, render_gallery
-from attnlab.draw.sections import Figured, ReportContent
+from attnlab.draw.sections import FigureSection, ReportContent
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import ListedRun, list_runs, read_run
 
@@ -62,7 +62,7 @@ def _thumbnail(folder: Path, content: ReportContent) -> bytes:
     """Return the report's first figure that is legible on a card, or its first; empty if none."""
     first = b""
     for section in content.sections:
-        if isinstance(section, Figured) and section.figure is not None:
+        if isinstance(section, FigureSection) and section.figure is not None:
             file = folder / "figures" / f"{section.figure}.png"
             picture = file.read_bytes() if file.is_file() else b""
             if 0 < int.from_bytes(picture[16:20], "big") <= _LEGIBLE:

@@ -14,11 +14,11 @@ from attnlab.draw.sections import ReportContent, Traces, shown_trace
 from attnlab.draw.view.page import NOTEBOOK_BYTES, view_page
 from attnlab.errors import AttnlabError, WrongUsage, type_words
 from attnlab.experiments.model_loader import load
-from attnlab.experiments.notebook import Asker, EditableView, State, is_drawn, notes_of
+from attnlab.experiments.notebook import Asker, EditableView, PageState, is_drawn, notes_of
 from attnlab.experiments.population import Population
 from attnlab.experiments.prompts import ask
 from attnlab.experiments.report import Report
-from attnlab.look.questions import Continuation, Question, Verdict
+from attnlab.look.questions import Classification, Continuation, Question
 from attnlab.look.readers import model_name, reader_of
 from attnlab.look.text_questions import TextContinuation, example_text
 from attnlab.look.trace import Trace
@@ -43,7 +43,7 @@ def live_report(thing: Any) -> EditableView | None:
             asker = asker_of(thing)
         except AttnlabError:  # it is shown as it is
             return None
-        start = State(input=_first_input(thing.content))
+        start = PageState(input=_first_input(thing.content))
         return EditableView(_report_page(thing), asker, start, is_report=True)
     if isinstance(thing, nn.Module):
         return _live_model(thing)
@@ -54,7 +54,7 @@ def _live_model(model: nn.Module) -> EditableView:
     """Show a model that answers what is typed, opened with an example that it has answered."""
     asker = _stepwise_asker(model)
     answerer = asker.answerer("", asker.example)
-    start = State(input=asker.example)
+    start = PageState(input=asker.example)
     if is_drawn(answerer.trace):
         page = render_page(_card_of(model, answerer.trace), is_live=True)
         return EditableView(page, asker, start, is_report=True)
@@ -165,7 +165,7 @@ def _ask_ids(model: Decoder | Encoder, text: str) -> Question:
     ids = torch.tensor([list(map(int, words))], device=next(model.parameters()).device)
     if isinstance(model, Encoder):
         classes = [f"class {number}" for number in range(model.config.num_classes or 0)]
-        return Verdict(model, ids, words, classes)
+        return Classification(model, ids, words, classes)
     room = model.config.max_length - len(words)
     if room < 1:
         raise WrongUsage(

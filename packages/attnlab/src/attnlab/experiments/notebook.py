@@ -24,7 +24,7 @@ from attnlab.draw.bundle import bundle
 from attnlab.draw.json_form import without_nan
 from attnlab.draw.sections import shown_trace
 from attnlab.draw.view.maps import fit_maps
-from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, page_facts
+from attnlab.draw.view.page import NOTEBOOK_BYTES, NotebookPage, page_facts
 from attnlab.draw.wire import drawn_trace
 from attnlab.edits import Edit, edit, edits_from_json
 from attnlab.errors import AttnlabError, WrongUsage, type_words
@@ -51,7 +51,7 @@ def has_widgets() -> bool:
     return importlib.util.find_spec("anywidget") is not None
 
 
-class Answer(NamedTuple):
+class ModelAnswer(NamedTuple):
     """What a model answers: step by step, its weights, and what the edits did."""
 
     trace: Trace
@@ -67,16 +67,16 @@ class Answerer:
         self._passage = question.passage()
         self.recording = recorded(question, passage=self._passage)
 
-    def answer(self, edits: list[Edit]) -> Answer:
+    def answer(self, edits: list[Edit]) -> ModelAnswer:
         """Answer with edits; the recording is of the tokens of the unedited answer."""
         if not edits:
-            return Answer(self.trace, self.recording)
+            return ModelAnswer(self.trace, self.recording)
         model, names = self._question.model, self._question.vocabulary
         with edit(model, *edits, vocabulary=names) as certificate, torch.no_grad():
             after = self._question.trace()
         with edit(model, *edits, vocabulary=names, certify=False):
             recording = recorded(self._question, passage=self._passage)
-        return Answer(after, recording, str(certificate))
+        return ModelAnswer(after, recording, str(certificate))
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Asker:
 
 
 @dataclass(frozen=True)
-class State:
+class PageState:
     """What a page and Python share: the chosen seed, the input, and the edits as JSON."""
 
     seed: str = ""
@@ -106,7 +106,9 @@ class State:
     edits: tuple[Any, ...] = ()
 
 
-def result_of(state: State, asker: Asker | None, home: State | None = None) -> dict[str, Any]:
+def result_of(
+    state: PageState, asker: Asker | None, home: PageState | None = None
+) -> dict[str, Any]:
     """Return what a page is told: the state, and the answer to it or an error.
 
     home: the state whose maps the page holds; None for a page that draws the steps, too.
@@ -139,7 +141,7 @@ def _brief(error: AttnlabError) -> str:
     return textwrap.shorten(str(error), _MOST_LETTERS, placeholder=" …")
 
 
-def _maps(answerer: Answerer, answer: Answer) -> dict[str, Any]:
+def _maps(answerer: Answerer, answer: ModelAnswer) -> dict[str, Any]:
     """Return the maps without and with edits, and the facts of the input."""
     patterns, others = to_drawable(answerer.recording), []
     if answer.recording is not answerer.recording:
@@ -198,16 +200,20 @@ class EditableView:
         self,
         page: str,
         asker: Asker | None = None,
-        start: State | None = None,
+        start: PageState | None = None,
         *,
         is_report: bool = False,
         population: Population | None = None,
     ) -> None:
         frame = f"attnlab-{uuid.uuid4().hex}"
-        self._shown, self._asker, self._population = Shown(page, name=frame), asker, population
-        self._home = None if is_report else start or State()
+        self._shown, self._asker, self._population = (
+            NotebookPage(page, name=frame),
+            asker,
+            population,
+        )
+        self._home = None if is_report else start or PageState()
         seeds = seed_maps(population) if population is not None else {}
-        start = start or State(seed=seeds.get("typical", ""))
+        start = start or PageState(seed=seeds.get("typical", ""))
         self._answered = start.input
         self.widget = _widget_class()(
             frame=frame,
@@ -267,7 +273,7 @@ class EditableView:
         self.widget.seed = self._population.name(self._population.index(seed))
 
     def _hear(self, _: Any) -> None:
-        state = State(self.widget.seed, self.widget.input, tuple(self.widget.edits))
+        state = PageState(self.widget.seed, self.widget.input, tuple(self.widget.edits))
         try:
             self.widget.result = self._result(state)
         except Exception as error:  # the page would wait for an answer
@@ -275,7 +281,7 @@ class EditableView:
             self.widget.result = {**asdict(state), "edits": list(state.edits), "error": words}
             raise
 
-    def _result(self, state: State) -> dict[str, Any]:
+    def _result(self, state: PageState) -> dict[str, Any]:
         """Answer; where an input is refused, the last answer stays, and takes edits."""
         result = result_of(state, self._asker, self._home)
         if "refused" not in result:

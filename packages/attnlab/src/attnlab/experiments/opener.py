@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from attnlab.errors import CouldNotRun
-from attnlab.experiments.folder import Kind, kind_of, read_config
+from attnlab.experiments.folder import RunKind, kind_of, read_config
 from attnlab.experiments.model_loader import similar
 from attnlab.experiments.population import Population, is_member, open_population, open_run
 from attnlab.experiments.report import Report
@@ -19,7 +19,7 @@ from attnlab.look.corpus import open_search as open_corpus_search
 from attnlab.look.long_text import Document, open_document
 from attnlab.programs import CompiledProgram, open_compiled
 
-Opened: TypeAlias = (
+OpenedResult: TypeAlias = (
     Report
     | Population
     | Sweep
@@ -32,7 +32,7 @@ Opened: TypeAlias = (
     | CompiledProgram
 )
 
-_FILES: dict[str, Callable[[Path], Opened]] = {
+_FILES: dict[str, Callable[[Path], OpenedResult]] = {
     "recording.json": open_recording,
     "recording/recording.json": open_recording,
     "document.json": open_document,
@@ -41,7 +41,7 @@ _FILES: dict[str, Callable[[Path], Opened]] = {
     "scatter_data.json": open_headvis,
     "program.json": open_compiled,
 }
-_RUNS: dict[Kind, Callable[[Path], Opened]] = {
+_RUNS: dict[RunKind, Callable[[Path], OpenedResult]] = {
     "run": open_run,
     "population": open_population,
     "sweep": open_sweep,
@@ -49,7 +49,7 @@ _RUNS: dict[Kind, Callable[[Path], Opened]] = {
 }
 
 
-def open(path: Path | str) -> Opened:
+def open(path: Path | str) -> OpenedResult:
     """Open a folder that attnlab wrote, by the files in it.
 
     Args:

@@ -57,7 +57,7 @@ EXPERIMENTS = {
 
 
 @dataclass(frozen=True)
-class Found:
+class RegisteredExperiment:
     """An experiment and its config class."""
 
     experiment: Experiment
@@ -74,14 +74,14 @@ def experiments() -> dict[str, Entry]:
     return {other.name: Entry(other.value, f"of {other.value}") for other in others} | EXPERIMENTS
 
 
-def find(name: str) -> Found:
+def find(name: str) -> RegisteredExperiment:
     """Return an experiment by its name."""
     known = experiments()
     if name not in known:
         raise WrongUsage(f"there is no experiment {name!r}; {did_you_mean(name, known)}")
     place, _, config_name = known[name].place.partition(":")
     module: Any = importlib.import_module(place)
-    return Found(module, getattr(module, config_name))
+    return RegisteredExperiment(module, getattr(module, config_name))
 
 
 def learnable(name: str) -> Learnable:

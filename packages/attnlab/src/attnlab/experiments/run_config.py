@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 from attnlab.configs import Fields
 from attnlab.errors import CouldNotRun
 
-Kind = Literal["run", "population", "sweep", "search"]
+RunKind = Literal["run", "population", "sweep", "search"]
 RunState = Literal["finished", "running", "unfinished", "damaged"]
 
 _MAY_DIFFER = ("started", "versions.python", "versions.numpy")  # when a run is resumed
@@ -67,7 +67,7 @@ class ListedRun(TypedDict):
 
     run: str
     experiment: str
-    kind: Kind
+    kind: RunKind
     what: str
     seed: int | None
     settings: Fields

@@ -52,8 +52,8 @@ def run(
     Raises:
         WrongUsage: an unknown name or setting, or a value out of range.
         CouldNotRun: the folder exists (or, with `resume`, holds no run, another, or one that is
-            being written), it cannot be written, the training diverged; `Finished`, with `resume`,
-            if nothing is left to do.
+            being written), it cannot be written, the training diverged; `AlreadyFinished`, with
+            `resume`, if nothing is left to do.
 
     >>> report = run("sorting", steps=20, evaluate_every=10)
     >>> report.passed

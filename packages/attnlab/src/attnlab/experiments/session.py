@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import cast, get_args
 
 from attnlab.errors import CouldNotRun, WrongUsage, not_none
-from attnlab.experiments.folder import Kind, RunConfig, RunFolder, read_to_go_on
+from attnlab.experiments.folder import RunConfig, RunFolder, RunKind, read_to_go_on
 from attnlab.experiments.report import Report, begins_at, open_run
 from attnlab.parts.fused import use_attention_path
 from attnlab.parts.linear import MatrixPath, use_matrix_path
 from attnlab.progress import notebook_bar
 from attnlab.train.checkpoint import MOST_THREADS
 from attnlab.train.loop import using_threads
-from attnlab.train.observer import Observer, Silent
+from attnlab.train.observer import Observer, SilentObserver
 
 
 class Session(ExitStack):
@@ -29,7 +29,7 @@ class Session(ExitStack):
 
     def __init__(
         self,
-        kind: Kind,
+        kind: RunKind,
         experiment: str,
         out: Path | str | None,
         *,
@@ -43,7 +43,7 @@ class Session(ExitStack):
         self._kind = kind
         self.path = None if out is None else Path(out)
         self.is_resumed = resume
-        self.observer = observer or notebook_bar(title) or Silent()
+        self.observer = observer or notebook_bar(title) or SilentObserver()
         self.started = begins_at()
         self.folder: RunFolder | None = None
 

@@ -13,13 +13,13 @@ from attnlab.draw.long_text_report import document_report
 from attnlab.draw.number_tables import has_tables, tables_report
 from attnlab.draw.page import render_page
 from attnlab.draw.sections import ReportContent, Traces, shown_trace
-from attnlab.draw.view.page import NOTEBOOK_BYTES, Shown, show_page, view_page
+from attnlab.draw.view.page import NOTEBOOK_BYTES, NotebookPage, show_page, view_page
 from attnlab.errors import WrongUsage, type_words
 from attnlab.experiments.live import asker_of, live_report
 from attnlab.experiments.notebook import (
     Asker,
     EditableView,
-    State,
+    PageState,
     has_widgets,
     is_drawn,
     notes_of,
@@ -48,7 +48,7 @@ def show(
     other: Any = None,
     out: Path | str | None = None,
     **options: Any,
-) -> Shown | EditableView | Path:
+) -> NotebookPage | EditableView | Path:
     """Show a run, model, recording or result, in the notebook if this is one, else in the browser.
 
     Args:
@@ -66,7 +66,7 @@ def show(
         **options: of weights, as `view_page` takes them.
 
     Returns:
-        what a notebook displays, a `Shown`, or the path of the file that was written. With
+        what a notebook displays, a `NotebookPage`, or the path of the file that was written. With
         anywidget installed, a run, a population, a model, a question and a recording are live in a
         notebook, an `EditableView`: they take inputs, a choice of seed and edits.
 
@@ -105,9 +105,9 @@ def _live(thing: Any, tokens: Any, options: dict[str, Any]) -> EditableView | No
     if isinstance(thing, Recording):
         return EditableView(view_page(thing, tokens=tokens, **{**_OPENING, **options}))
     if _is_question(thing):
-        asker, start = Asker(lambda _seed, _text: thing), State()
+        asker, start = Asker(lambda _seed, _text: thing), PageState()
     elif isinstance(tokens, str) and isinstance(thing, Report | nn.Module):
-        asker, start, tokens = asker_of(thing), State(input=tokens), None
+        asker, start, tokens = asker_of(thing), PageState(input=tokens), None
     else:
         return None
     answerer = asker.answerer(start.seed, start.input)
@@ -121,7 +121,7 @@ def _is_question(thing: Any) -> bool:
 
 def _shown(
     thing: Any, tokens: Any, other: Any, out: Path | str | None, options: dict[str, Any]
-) -> Shown | Path:
+) -> NotebookPage | Path:
     """Show what is neither a folder nor a figure, nor something to be asked."""
     if _is_question(thing):
         thing = thing.trace()

@@ -61,7 +61,7 @@ class NormStep:
     path: str
 
 
-Step = HeadsStep | PartStep | NormStep
+AnatomyStep = HeadsStep | PartStep | NormStep
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Anatomy:
     function · scale: of the logits, None if they are capped · bias: added to them last.
     """
 
-    steps: Sequence[Step]
+    steps: Sequence[AnatomyStep]
     behind: Sequence[tuple[str, Function]]
     factor: float
     reader: str
@@ -127,10 +127,12 @@ def anatomy_of(model: nn.Module) -> Anatomy:
     return Anatomy(steps, behind, factor, reader, read, scale, bias)
 
 
-_steps_by_model: WeakKeyDictionary[nn.Module, dict[str, list[list[Step]]]] = WeakKeyDictionary()
+_steps_by_model: WeakKeyDictionary[nn.Module, dict[str, list[list[AnatomyStep]]]] = (
+    WeakKeyDictionary()
+)
 
 
-def block_steps(model: nn.Module, stack: str) -> list[list[Step]]:
+def block_steps(model: nn.Module, stack: str) -> list[list[AnatomyStep]]:
     """Return how each block of a stack writes to its stream; for a foreign model, found in one
     small pass the first time.
 
@@ -169,7 +171,9 @@ def example_of(model: Pretrained) -> dict[str, Any]:
     return example
 
 
-def _foreign_steps(model: Pretrained, stack: StackStructure, seen: ModelTrace) -> list[list[Step]]:
+def _foreign_steps(
+    model: Pretrained, stack: StackStructure, seen: ModelTrace
+) -> list[list[AnatomyStep]]:
     """Find how the blocks of a stack write to the stream."""
     calls_by_place = {(call.place, call.nth): call for call in reversed(seen.attentions)}
     steps_by_block = []
@@ -202,9 +206,9 @@ def _own(model: Any) -> Anatomy:
     return Anatomy(steps, [], 1.0, "head", model.head, 1.0, None)
 
 
-def _own_steps(prefix: str, index: int, block: Any) -> list[Step]:
+def _own_steps(prefix: str, index: int, block: Any) -> list[AnatomyStep]:
     """Return the steps of a block of attnlab."""
-    steps: list[Step] = []
+    steps: list[AnatomyStep] = []
     for part in ("attention", "cross_attention", "feed_forward"):
         path = f"{prefix}layers.{index}.{part}"
         if getattr(block, part) is None:
@@ -309,7 +313,7 @@ def _steps_of(
     attentions: Sequence[tuple[str, TracedAttention]],
     inside: Sequence[TracedCall],
     block: TracedCall,
-) -> list[Step] | None:
+) -> list[AnatomyStep] | None:
     """Find the steps from a stream to the block's output; None if there are none."""
     if not attentions:
         return _last_steps(name, stream, inside, block)
@@ -323,7 +327,7 @@ def _steps_of(
 
 def _additions(
     point: str, attention: TracedAttention, stream: Tensor, inside: Sequence[TracedCall]
-) -> Iterator[tuple[list[Step], Tensor]]:
+) -> Iterator[tuple[list[AnatomyStep], Tensor]]:
     """List the ways in which an attention may add to the stream: the steps, and the stream then.
 
     The sum is recognized by the call that receives it, which may be a norm of the stream.
@@ -378,10 +382,10 @@ def _projection_of(attention: TracedAttention, inside: Sequence[TracedCall]) -> 
 
 def _last_steps(
     name: str, stream: Tensor, inside: Sequence[TracedCall], block: TracedCall
-) -> list[Step] | None:
+) -> list[AnatomyStep] | None:
     """Find the last addition, perhaps before a norm, that makes the block's output."""
     output = not_none(block.output)
-    ends: list[tuple[list[Step], Tensor]] = [([], output)]
+    ends: list[tuple[list[AnatomyStep], Tensor]] = [([], output)]
     for call in inside:
         stream_input = _like(call.input, stream)
         if stream_input is not None and _is_leaf(call) and _factor(call.output, output) == 1.0:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.display import Card, NumberTable, card_text, displayed
-from attnlab.look.anatomy import HeadsStep, NormStep, Step
+from attnlab.look.anatomy import AnatomyStep, HeadsStep, NormStep
 from attnlab.look.factored import SVD, FactoredMatrix
 from attnlab.look.head_matrices import LayerMatrices, through_norms
 from attnlab.look.heads import head_name
@@ -117,7 +117,7 @@ def compositions(
     return Compositions(names, *tables)
 
 
-def _norms_after(part: str, steps: Sequence[Step]) -> list[str] | None:
+def _norms_after(part: str, steps: Sequence[AnatomyStep]) -> list[str] | None:
     """Return the norms of the stream after an attention among these steps; None if it is not."""
     for index, step in enumerate(steps):
         if isinstance(step, HeadsStep) and step.point == part:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnlab.look.anatomy import are_close
 from attnlab.look.inputs import foreign_of
-from attnlab.look.readout import HeldNorm, Writer
+from attnlab.look.readout import FrozenNorm, StreamWriter
 from attnlab.models.embedding import Embedding
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.tracing import first_tensor
@@ -27,7 +27,9 @@ class EmbeddingParts:
     norms: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
 
     @torch.no_grad()
-    def split(self, start: str, embedding: Tensor, places: Tensor) -> tuple[list[Writer], Tensor]:
+    def split(
+        self, start: str, embedding: Tensor, places: Tensor
+    ) -> tuple[list[StreamWriter], Tensor]:
         """Split the embedding (1, length, d_model) of one input at some positions: writers, and
         what each wrote, (writer, position, d_model). One that is no sum, or a norm of one, stays
         whole.
@@ -42,16 +44,16 @@ class EmbeddingParts:
             if output.shape != embedding.shape or not are_close(output, embedding):
                 continue
             summed = self._summed(embedding, read[0, places], places)
-            norm = HeldNorm.of(module.forward, read[0, places], whole)
+            norm = FrozenNorm.of(module.forward, read[0, places], whole)
             if summed is not None and norm is not None:
                 writers, parts = summed
                 parts = torch.cat([norm(parts) - norm.bias, norm.bias.unsqueeze(0)])
-                return [*writers, Writer("embedding norm bias")], parts
-        return [Writer(start)], whole.unsqueeze(0)
+                return [*writers, StreamWriter("embedding norm bias")], parts
+        return [StreamWriter(start)], whole.unsqueeze(0)
 
     def _summed(
         self, embedding: Tensor, whole: Tensor, places: Tensor
-    ) -> tuple[list[Writer], Tensor] | None:
+    ) -> tuple[list[StreamWriter], Tensor] | None:
         """Return the embeddings of which this is the sum; None if it is not, or of one."""
         length, width = embedding.shape[1:]
         there = {
@@ -62,7 +64,7 @@ class EmbeddingParts:
         if len(there) < 2:
             return None
         parts = torch.stack(list(there.values())).to(whole)
-        return (list(map(Writer, there)), parts) if are_close(parts.sum(0), whole) else None
+        return (list(map(StreamWriter, there)), parts) if are_close(parts.sum(0), whole) else None
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from attnlab.errors import CouldNotRun, one_line
 from attnlab.look.anatomy import Function, are_close, device_of, example_of
 from attnlab.look.heads import number_of_heads
 from attnlab.look.inputs import Call, foreign_of
-from attnlab.look.readout import HeldNorm, is_norm
+from attnlab.look.readout import FrozenNorm, is_norm
 from attnlab.look.streams import Streams, heads_step, streams_of
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.parts.attend import scale_factor
@@ -170,7 +170,7 @@ def through_norms(model: nn.Module, paths: Iterable[str], rows: Tensor) -> Tenso
     for path in paths:
         function: Function = model.get_submodule(path)
         probe = rows.to(like.dtype)
-        norm = HeldNorm.of(function, probe, function(probe))
+        norm = FrozenNorm.of(function, probe, function(probe))
         if norm is None:
             raise CouldNotRun(f"{path} is no norm, so no matrix leads through it.")
         rows = norm.at_unit_scale()(rows) - norm.bias
@@ -232,7 +232,7 @@ def _unit_norms(model: nn.Module) -> Iterator[None]:
     def scale_one(module: nn.Module, args: Any, output: Any) -> Tensor | None:
         if not args or not isinstance(output, Tensor):
             return None
-        norm = HeldNorm.of_module(module, args[0], output)
+        norm = FrozenNorm.of_module(module, args[0], output)
         return None if norm is None else norm.at_unit_scale()(args[0])
 
     with ExitStack() as stack:

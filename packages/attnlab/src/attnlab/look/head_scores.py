@@ -20,7 +20,7 @@ from attnlab.look.anatomy import PartStep, are_close
 from attnlab.look.embedding_parts import EmbeddingParts, embedding_parts
 from attnlab.look.inputs import Call, foreign_of
 from attnlab.look.partial_pass import HeadVector, ModuleNotes, PlainPass, ZeroPass
-from attnlab.look.readout import Place, Writer, recorded_steps, written_by
+from attnlab.look.readout import Place, StreamWriter, recorded_steps, written_by
 from attnlab.look.recording import Recording
 from attnlab.look.recording.kept_call import KeptMask
 from attnlab.look.streams import Stream, Streams, block_module, blocks_before
@@ -37,16 +37,16 @@ _EMBEDDINGS = {
 _FEED_FORWARD = re.compile(r"(?:(encoder|decoder)\.)?layers\.(\d+)\.feed_forward")
 
 
-class Cell(NamedTuple):
+class DecomposedScore(NamedTuple):
     """One score: its terms (query's part, key's part), what a bias by position adds, their sum."""
 
     terms: Tensor
     position: float
     score: float
 
-    def less(self, other: "Cell") -> "Cell":
+    def less(self, other: "DecomposedScore") -> "DecomposedScore":
         """Return the difference from another cell of the same query."""
-        return Cell(
+        return DecomposedScore(
             self.terms - other.terms, self.position - other.position, self.score - other.score
         )
 
@@ -79,7 +79,9 @@ class _Seen:
         """Return the recording, with better names of its tokens if there are any."""
         return self.recording.named(words) if words else self.recording
 
-    def written(self, stream: Stream, positions: Sequence[int]) -> tuple[list[Writer], Tensor]:
+    def written(
+        self, stream: Stream, positions: Sequence[int]
+    ) -> tuple[list[StreamWriter], Tensor]:
         """Return what each part wrote to a stream at some positions, (writer, position,
         d_model)."""
         whole = self.recording[stream.site]
@@ -128,7 +130,7 @@ class HeadScores:
         self.query_parts: list[str] = []
         self.key_parts: list[str] = []
 
-    def cells(self, query: int, keys: Sequence[int]) -> list[Cell]:
+    def cells(self, query: int, keys: Sequence[int]) -> list[DecomposedScore]:
         """Decompose the scores of one query and some keys."""
         of_query, of_keys = self._sides(query, keys)
         self.query_parts, self.key_parts = of_query.parts, of_keys.parts
@@ -140,7 +142,7 @@ class HeadScores:
             if cap:  # the tanh's ratio is held fixed
                 total = terms.sum()
                 terms = terms * (cap * torch.tanh(total / cap) / total)
-            cells.append(Cell(terms, position, score))
+            cells.append(DecomposedScore(terms, position, score))
         return cells
 
     @property
@@ -213,12 +215,14 @@ class HeadScores:
         return _Side([*part_names(writers), "bias"], both)
 
 
-def part_names(writers: Sequence[Writer]) -> list[str]:
+def part_names(writers: Sequence[StreamWriter]) -> list[str]:
     """Name writers in few letters; modules of a foreign model that would share a name keep theirs.
 
-    >>> part_names([Writer("layers.3.feed_forward"), Writer("embeddings.word_embeddings")])
-    ['feed-forward 3', 'tokens']
-    >>> part_names([Writer("encoder.layer.0.attention.output.LayerNorm bias")])
+    >>> part_names([StreamWriter("layers.3.feed_forward")])
+    ['feed-forward 3']
+    >>> part_names([StreamWriter("embeddings.word_embeddings")])
+    ['tokens']
+    >>> part_names([StreamWriter("encoder.layer.0.attention.output.LayerNorm bias")])
     ['attention norm bias 0']
     """
     names = [_short_name(str(writer)) for writer in writers]

@@ -23,7 +23,14 @@ from attnlab.look.heads import head_name, one_head
 from attnlab.look.inputs import Call
 from attnlab.look.lens import checked_ids
 from attnlab.look.position_names import position_at
-from attnlab.look.readout import HeadPieces, Place, Writer, parts_of_stream, reads_mean, written_by
+from attnlab.look.readout import (
+    HeadPieces,
+    Place,
+    StreamWriter,
+    parts_of_stream,
+    reads_mean,
+    written_by,
+)
 from attnlab.look.recording import Recording, record
 from attnlab.look.streams import heads_step
 from attnlab.look.target_ids import answer_name
@@ -203,12 +210,12 @@ def _written(model: nn.Module, recording: Recording, apart: HeadPieces, query: i
     heads = recording[site_of(apart.part, "heads")]
     place = Place(heads, torch.tensor([query], device=heads.device), None)
     with set_aside(model):
-        nothing: tuple[list[Writer], Tensor] = [], heads.new_zeros(0)
+        nothing: tuple[list[StreamWriter], Tensor] = [], heads.new_zeros(0)
         writers, written = written_by(model, [step], nothing, recording, {}, place, apart)
     return _of_keys(writers, written)[:, 0, 0]
 
 
-def _of_keys(writers: Sequence[Writer], written: Tensor) -> Tensor:
+def _of_keys(writers: Sequence[StreamWriter], written: Tensor) -> Tensor:
     """Return what the keys wrote of all that is written (writer, …)."""
     return written[[index for index, writer in enumerate(writers) if writer.key is not None]]
 

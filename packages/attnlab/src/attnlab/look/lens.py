@@ -26,9 +26,9 @@ from attnlab.look.heads import layer_name
 from attnlab.look.indices import has_integers
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.readers import answer_names
-from attnlab.look.readout import Writer, parts_of_stream, read_stages, reads_mean
+from attnlab.look.readout import StreamWriter, parts_of_stream, read_stages, reads_mean
 from attnlab.look.recording.tokens import Vocabulary, token_name, vocabulary_of
-from attnlab.look.target_ids import Target, answer_name, answer_words, target_ids
+from attnlab.look.target_ids import AnswerTarget, answer_name, answer_words, target_ids
 
 
 @displayed
@@ -78,7 +78,7 @@ class HeadLens:
     names of the ids, see `Lens`.
     """
 
-    heads: list[Writer]
+    heads: list[StreamWriter]
     logits: Tensor
     vocabulary: Vocabulary | None = None
 
@@ -99,7 +99,7 @@ class Attribution:
     whose logit it is, and where.
     """
 
-    writers: list[Writer]
+    writers: list[StreamWriter]
     shares: Tensor
     logits: Tensor
     measured: str
@@ -262,8 +262,8 @@ def direct_logits(
     model: nn.Module,
     inputs: Inputs,
     *,
-    target: Target = None,
-    others: Target = None,
+    target: AnswerTarget = None,
+    others: AnswerTarget = None,
     position: int | Tensor = -1,
 ) -> Attribution:
     """Return the share of each part in one logit of each row, or in the difference of two.
@@ -304,7 +304,7 @@ def direct_logits(
     shares = [of(parts.read(part)) for part in parts.written]  # one by one: they are large
     writers = parts.writers
     if bool((parts.bias != 0).any()):
-        writers = [*writers, Writer(f"{parts.reader} bias")]
+        writers = [*writers, StreamWriter(f"{parts.reader} bias")]
         shares.append(of(parts.bias.expand_as(logits)))
     names, size = [[""] * len(logits)], logits.shape[-1]
     for ids in reversed(labels):

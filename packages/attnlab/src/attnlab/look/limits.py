@@ -21,7 +21,7 @@ _LARGE = 1e6  # by which queries are scaled
 
 
 @dataclass(frozen=True)
-class Limit:
+class ScoreLimit:
     """A limit that a config states, and what was measured beyond it.
 
     kind: "window" or "cap" · stated: tokens, or the largest score · measured: the farthest key with
@@ -40,7 +40,7 @@ class Limit:
         return 0.99 * self.stated <= self.measured <= 1.001 * self.stated
 
 
-def limits_of(model: nn.Module) -> list[Limit]:
+def limits_of(model: nn.Module) -> list[ScoreLimit]:
     """Try the window and the cap of a pretrained language model, where its config states them."""
     config, found = text_config(foreign_of(model)), []
     parts = [site.removesuffix(".weights") for site in site_names(model) if ".weights" in site]
@@ -48,10 +48,10 @@ def limits_of(model: nn.Module) -> list[Limit]:
     kinds = list(getattr(config, "layer_types", None) or ["sliding"] * len(parts))
     narrow = [part for part, kind in zip(parts, kinds, strict=False) if "sliding" in str(kind)]
     if isinstance(width, int) and narrow and getattr(config, "use_sliding_window", True):
-        found.append(Limit("window", width, _farthest(model, config, narrow[0], width)))
+        found.append(ScoreLimit("window", width, _farthest(model, config, narrow[0], width)))
     cap = getattr(config, "attn_logit_softcapping", None)
     if cap:
-        found.append(Limit("cap", float(cap), _largest_score(model, parts[0])))
+        found.append(ScoreLimit("cap", float(cap), _largest_score(model, parts[0])))
     return found
 
 

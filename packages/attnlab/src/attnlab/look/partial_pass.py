@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from attnlab.errors import CouldNotRun, not_none
 from attnlab.look.anatomy import Function, are_close
 from attnlab.look.inputs import Call
-from attnlab.look.readout import HeldNorm, is_norm
+from attnlab.look.readout import FrozenNorm, is_norm
 from attnlab.sites import AttentionCall, Hook, installed, site_of
 
 _MOST_GRADIENTS = 2**19  # numbers made at once: more are slower, for memory must be cleared
@@ -89,7 +89,7 @@ class ModuleNotes:
         if not self._is_on or number >= len(self._noted[module]):
             return None
         self._calls[module] += 1
-        norm = HeldNorm.of_module(module, *self._noted[module][number])
+        norm = FrozenNorm.of_module(module, *self._noted[module][number])
         return None if norm is None else norm(args[0])
 
     @torch.no_grad()

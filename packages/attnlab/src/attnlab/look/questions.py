@@ -38,7 +38,7 @@ from attnlab.models.single_head import SingleHead
 
 
 @displayed
-class Passage(NamedTuple):
+class PassInputs(NamedTuple):
     """The inputs of one pass, and the names of the tokens that each stack reads in it.
 
     arguments, options: of the model's forward · words: by stack, such as "" or "encoder".
@@ -63,7 +63,7 @@ class Question(Protocol):
     def prompt_inputs(self) -> Mapping[str, Tensor]:
         """Return the model's inputs before it answers, by name."""
 
-    def passage(self) -> Passage:
+    def passage(self) -> PassInputs:
         """Return the inputs for the whole answer in one pass."""
 
     def trace(self) -> Trace:
@@ -97,11 +97,11 @@ class Continuation:
         return {"tokens": self.prompt}
 
     @torch.no_grad()
-    def passage(self) -> Passage:
+    def passage(self) -> PassInputs:
         """Return all tokens but the last, which is never a query."""
         tokens = generate(self.model, self.prompt, self.num_tokens, forbidden=self.forbidden).tokens
         seen = tokens[:, :-1] if self.num_tokens else tokens
-        return Passage((seen,), {}, {"": names_at(self.vocabulary, seen[0].tolist())})
+        return PassInputs((seen,), {}, {"": names_at(self.vocabulary, seen[0].tolist())})
 
     def trace(self) -> Trace:
         """Continue, step by step."""
@@ -149,13 +149,13 @@ class Translation:
         return {"source": self.source, "target": self.start}
 
     @torch.no_grad()
-    def passage(self) -> Passage:
+    def passage(self) -> PassInputs:
         """Return the source, and the target without its last token."""
         predictor = self.model.conditioned(self.source)
         target = generate(predictor, self.start, self.num_tokens, stop=self.stop).tokens[:, :-1]
         names = names_at(self.vocabulary, target[0].tolist())
         words = {"encoder": tuple(self.source_words), "decoder": names}
-        return Passage((self.source, target), {}, words)
+        return PassInputs((self.source, target), {}, words)
 
     def trace(self) -> Trace:
         """Translate, step by step."""
@@ -199,7 +199,7 @@ class _OnePass:
 
 @displayed
 @dataclass(frozen=True)
-class Verdict(_OnePass):
+class Classification(_OnePass):
     """A text that an encoder classifies: tokens (1, length) ids, their names, the names of the
     classes.
 
@@ -226,10 +226,10 @@ class Verdict(_OnePass):
         """Return all tokens."""
         return {"tokens": self.tokens}
 
-    def passage(self) -> Passage:
+    def passage(self) -> PassInputs:
         """Return all tokens, none of them padding."""
         real = torch.ones(self.tokens.shape[:2], dtype=torch.bool)
-        return Passage((self.tokens,), {"real": real}, {"": tuple(self.words)})
+        return PassInputs((self.tokens,), {"real": real}, {"": tuple(self.words)})
 
     @torch.no_grad()
     def trace(self) -> Trace:
@@ -266,9 +266,9 @@ class Vectors(_OnePass):
         """Return all vectors."""
         return {"x": self.x}
 
-    def passage(self) -> Passage:
+    def passage(self) -> PassInputs:
         """Return all vectors."""
-        return Passage((self.x,), {}, {"": tuple(self.words)})
+        return PassInputs((self.x,), {}, {"": tuple(self.words)})
 
     @torch.no_grad()
     def trace(self) -> Trace:
@@ -292,7 +292,7 @@ def recorded(
     question: Question,
     patterns: str | Sequence[str] = "*weights",
     *,
-    passage: Passage | None = None,
+    passage: PassInputs | None = None,
 ) -> Recording:
     """Record a model while it answers a question in one pass, or reads a given passage.
 
@@ -301,7 +301,7 @@ def recorded(
     Args:
         question: what `attnlab.ask` returns.
         patterns: the sites to record, with `*` for anything.
-        passage: a `Passage` to read in its place, such as an answer up to a step.
+        passage: a `PassInputs` to read in its place, such as an answer up to a step.
 
     Returns:
         the `Recording`, with the names of the tokens.

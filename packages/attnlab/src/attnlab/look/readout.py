@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun, WrongUsage, not_none
 from attnlab.look.anatomy import (
+    AnatomyStep,
     Function,
     HeadsStep,
     NormStep,
     PartStep,
-    Step,
     anatomy_of,
     are_close,
     cap_of,
@@ -42,7 +42,7 @@ from attnlab.sites import Hook, installed, set_aside, site_names
 
 
 @dataclass(frozen=True)
-class Writer:
+class StreamWriter:
     """A writer to the stream: a part by its path, the number of its head if it is a head, and the
     key if it is what a head takes from one."""
 
@@ -65,10 +65,10 @@ class HeadPieces:
     head: int
     pieces: Tensor
 
-    def writers(self, heads: int) -> list[Writer]:
+    def writers(self, heads: int) -> list[StreamWriter]:
         """List the writers of its attention: the keys of this head, the other heads whole."""
-        keys = [Writer(self.part, self.head, key) for key in range(len(self.pieces))]
-        others = [Writer(self.part, head) for head in range(heads)]
+        keys = [StreamWriter(self.part, self.head, key) for key in range(len(self.pieces))]
+        others = [StreamWriter(self.part, head) for head in range(heads)]
         return [*others[: self.head], *keys, *others[self.head + 1 :]]
 
     def apart(self, alone: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class StreamParts:
     · reader: the function's name · logits (row, vocabulary).
     """
 
-    writers: list[Writer]
+    writers: list[StreamWriter]
     written: Tensor
     read: Function
     bias: Tensor
@@ -144,7 +144,7 @@ def parts_of_stream(
     real = cast(Tensor | None, call.options.get("real"))
     place = Place(logits, _places(model, call, position, logits), real)
     with set_aside(model):  # its modules are called by themselves, outside of any pass
-        began = [Writer(start)], place.of(recording[start]).unsqueeze(0)
+        began = [StreamWriter(start)], place.of(recording[start]).unsqueeze(0)
         writers, written = written_by(model, anatomy.steps, began, recording, kept, place, apart)
         for path, function in anatomy.behind:
             written = _through(path, function, written, writers)
@@ -218,13 +218,13 @@ class Place:
 
 def written_by(
     model: nn.Module,
-    steps: Iterable[Step],
-    began: tuple[list[Writer], Tensor],
+    steps: Iterable[AnatomyStep],
+    began: tuple[list[StreamWriter], Tensor],
     recording: Recording,
     kept: dict[PartStep, Tensor],
     place: Place,
     apart: HeadPieces | None = None,
-) -> tuple[list[Writer], Tensor]:
+) -> tuple[list[StreamWriter], Tensor]:
     """Return the writers of these steps, and what each wrote at a place, (writer, row, position,
     d_model).
 
@@ -237,10 +237,10 @@ def written_by(
             written = _through(step.path, module_at(step.path), written, writers)
             continue
         if isinstance(step, PartStep):
-            writer, added = [Writer(step.name)], place.of(kept[step]).unsqueeze(0)
+            writer, added = [StreamWriter(step.name)], place.of(kept[step]).unsqueeze(0)
         else:
             heads = place.of_heads(recording[f"{step.point}.heads"])
-            writer = [Writer(step.point, head) for head in range(heads.shape[1])]
+            writer = [StreamWriter(step.point, head) for head in range(heads.shape[1])]
             alone = _alone(heads)
             if apart is not None and apart.part == step.point:
                 writer, alone = apart.writers(heads.shape[1]), apart.apart(alone)
@@ -262,7 +262,7 @@ def _alone(heads: Tensor) -> Tensor:
     return alone.flatten(-2)
 
 
-def _through(name: str, function: Function, written: Tensor, writers: list[Writer]) -> Tensor:
+def _through(name: str, function: Function, written: Tensor, writers: list[StreamWriter]) -> Tensor:
     """Apply a linear function, or one that is linear with its scale held fixed, to every part; its
     bias is one more writer.
 
@@ -270,7 +270,7 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Write
         CouldNotRun: the function is neither.
     """
     if is_norm(function):
-        norm = HeldNorm.of(function, written.sum(0))
+        norm = FrozenNorm.of(function, written.sum(0))
         if norm is not None:
             parts, bias = norm(written) - norm.bias, norm.bias
             return _with_bias(name, parts, bias, writers)
@@ -289,10 +289,10 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Write
     return _with_bias(name, parts, bias, writers)
 
 
-def _with_bias(name: str, parts: Tensor, bias: Tensor, writers: list[Writer]) -> Tensor:
+def _with_bias(name: str, parts: Tensor, bias: Tensor, writers: list[StreamWriter]) -> Tensor:
     """Add the bias of a function to what parts make of it, as one more writer, if it has one."""
     if bool((bias != 0).any()):
-        writers.append(Writer(f"{name} bias"))
+        writers.append(StreamWriter(f"{name} bias"))
         parts = torch.cat([parts, bias.unsqueeze(0)])
     return parts
 
@@ -304,7 +304,7 @@ def is_norm(function: Function) -> bool:
 
 
 @dataclass(frozen=True)
-class HeldNorm:
+class FrozenNorm:
     """A norm with its scale held at that of one input: `x -> factor · (x, less its mean) + bias`.
 
     factor: (…, width), weight (…, width) times the scale of each position, (…, 1).
@@ -317,12 +317,12 @@ class HeldNorm:
 
     @classmethod
     @torch.no_grad()
-    def of_module(cls, module: nn.Module, x: Tensor, output: Tensor) -> "HeldNorm | None":
+    def of_module(cls, module: nn.Module, x: Tensor, output: Tensor) -> "FrozenNorm | None":
         """Hold the norm that a module is, at an input; None if it is no norm."""
         return cls.of(module.forward, x.detach(), output.detach())
 
     @classmethod
-    def of(cls, function: Function, x: Tensor, output: Tensor | None = None) -> "HeldNorm | None":
+    def of(cls, function: Function, x: Tensor, output: Tensor | None = None) -> "FrozenNorm | None":
         """Hold a norm at an input (row, …, width), whose output may be known; None if the function
         is no norm."""
         if x.shape[-1] < 2 or (output is not None and output.shape != x.shape):
@@ -347,7 +347,7 @@ class HeldNorm:
             return None
         return cls(weight, scale, bias, takes_mean)
 
-    def at_unit_scale(self) -> "HeldNorm":
+    def at_unit_scale(self) -> "FrozenNorm":
         """Return the norm with its scale held at 1, whatever the input."""
         return replace(self, scale=torch.ones_like(self.scale))
 
@@ -368,7 +368,7 @@ def _held(function: Function, written: Tensor, wanted: Tensor, bias: Tensor) -> 
     neither."""
     if bias.shape != written.shape[1:]:
         return None
-    norm = HeldNorm.of(function, written.sum(0), wanted + bias)
+    norm = FrozenNorm.of(function, written.sum(0), wanted + bias)
     if norm is not None:
         return norm(written) - bias
     whole, middle = written.sum(0), written.shape[-1] // 2
@@ -417,14 +417,14 @@ class _Supplier(Hook):
         return self._known.get(site)
 
 
-def heads_of(steps: Iterable[Step]) -> list[str]:
+def heads_of(steps: Iterable[AnatomyStep]) -> list[str]:
     """List the sites of the heads that write in these steps."""
     return [f"{step.point}.heads" for step in steps if isinstance(step, HeadsStep)]
 
 
 @contextmanager
 def recorded_steps(
-    model: nn.Module, steps: Iterable[Step], sites: Iterable[str]
+    model: nn.Module, steps: Iterable[AnatomyStep], sites: Iterable[str]
 ) -> Iterator[tuple[Recording, dict[PartStep, Tensor]]]:
     """Record within the `with` what is written in these steps: the heads, beside other sites, and
     the outputs of the other parts."""

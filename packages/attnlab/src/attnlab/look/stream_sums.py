@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attnlab.look.anatomy import NormStep, PartStep, Step, block_steps, example_of
+from attnlab.look.anatomy import AnatomyStep, NormStep, PartStep, block_steps, example_of
 from attnlab.look.inputs import Call, Inputs, foreign_of
 from attnlab.look.position_names import stacks_of
 from attnlab.look.readout import recorded_steps
@@ -64,7 +64,7 @@ def _paths(model: Any, stack: str) -> list[str]:
 def _summed(
     model: nn.Module,
     stream: Tensor,
-    steps: Sequence[Step],
+    steps: Sequence[AnatomyStep],
     recording: Recording,
     outputs: dict[PartStep, Tensor],
 ) -> Tensor:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch import nn
 
 from attnlab.errors import CouldNotRun, not_none
-from attnlab.look.anatomy import HeadsStep, NormStep, Step, block_steps
+from attnlab.look.anatomy import AnatomyStep, HeadsStep, NormStep, block_steps
 from attnlab.look.inputs import foreign_of
 from attnlab.pretrained.model import Pretrained
 from attnlab.sites import part_of, site_names, site_of
@@ -18,7 +18,7 @@ class Stream(NamedTuple):
 
     site: str
     start: str
-    steps: tuple[Step, ...]
+    steps: tuple[AnatomyStep, ...]
 
 
 class Streams(NamedTuple):

@@ -11,17 +11,17 @@ from attnlab.look.readers import answer_names
 from attnlab.look.recording.tokens import token_name
 from attnlab.pretrained.text import BLANK, TokenNames
 
-Target: TypeAlias = Tensor | int | str | Sequence[Any] | None
+AnswerTarget: TypeAlias = Tensor | int | str | Sequence[Any] | None
 """A token by its text or id, for all inputs; a list of these, one for each input; ids (row, length)
 of every position; None without a target."""
 
 
-def target_ids(target: Target, model: nn.Module, inputs: object = None) -> Tensor | None:
+def target_ids(target: AnswerTarget, model: nn.Module, inputs: object = None) -> Tensor | None:
     """Return a target as ids: () for all inputs, (row,) for each, or (row, length).
 
     Args:
-        target: see `Target`. A text that does not begin with a blank begins a new word where the
-            tokenizer knows such a token, unless the input ends in a blank.
+        target: see `AnswerTarget`. A text that does not begin with a blank begins a new word where
+            the tokenizer knows such a token, unless the input ends in a blank.
         model: knows the names of its tokens or classes.
         inputs: the texts before the target, if they are texts.
 

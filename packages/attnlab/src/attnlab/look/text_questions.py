@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attnlab.display import Card, displayed
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, not_none
-from attnlab.look.questions import Passage, Question, extended, steps_left
+from attnlab.look.questions import PassInputs, Question, extended, steps_left
 from attnlab.look.recording import record
 from attnlab.look.trace import Step, Trace, answer_card, head_traces, names_at
 from attnlab.pretrained.model import Pretrained
@@ -62,7 +62,7 @@ class TextReading:
         """Return the model's inputs before it answers."""
         return self.inputs
 
-    def passage(self) -> Passage:
+    def passage(self) -> PassInputs:
         """Return the inputs for the whole text."""
         return self._passage(self.inputs)
 
@@ -80,11 +80,11 @@ class TextReading:
             raise WrongUsage(self._refusal)
         return self
 
-    def _passage(self, inputs: Mapping[str, Tensor]) -> Passage:
+    def _passage(self, inputs: Mapping[str, Tensor]) -> PassInputs:
         words = dict.fromkeys(self.model.structure.names, self._words(inputs["input_ids"]))
         if "decoder_input_ids" in inputs:
             words["decoder"] = self._words(inputs["decoder_input_ids"])
-        return Passage((), {**inputs, **_without_cache(self.model)}, words)
+        return PassInputs((), {**inputs, **_without_cache(self.model)}, words)
 
     @torch.no_grad()
     def _traced(
@@ -170,7 +170,7 @@ class _Generated(TextReading):
     _is_causal = True
     _growing: ClassVar[str]  # the input to which generated tokens are appended
 
-    def passage(self) -> Passage:
+    def passage(self) -> PassInputs:
         """Return the inputs for all tokens but the last, which is never a query."""
         tokens = self.inputs[self._growing]
         if self.num_tokens > 1:

@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.anatomy import (
     Anatomy,
+    AnatomyStep,
     Function,
     HeadsStep,
     NormStep,
-    Step,
     anatomy_of,
     are_close,
     stack_of,
 )
 from attnlab.look.head_matrices import LayerMatrices, through_norms
 from attnlab.look.inputs import foreign_of
-from attnlab.look.readout import HeldNorm
+from attnlab.look.readout import FrozenNorm
 from attnlab.look.streams import stack_of_part
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.pretrained.model import Pretrained
@@ -68,7 +68,7 @@ class TokenMaps:
         return self._maps[before, after]
 
 
-def _norms(steps: Sequence[Step]) -> tuple[str, ...]:
+def _norms(steps: Sequence[AnatomyStep]) -> tuple[str, ...]:
     return tuple(step.path for step in steps if isinstance(step, NormStep))
 
 
@@ -102,7 +102,7 @@ def _linear(function: Function, rows: Tensor) -> Tensor | None:
     made = function(rows) - bias
     if are_close(function(-2 * rows) - bias, -2 * made):
         return made
-    norm = HeldNorm.of(function, rows, made + bias)
+    norm = FrozenNorm.of(function, rows, made + bias)
     return None if norm is None else norm.at_unit_scale()(rows) - norm.bias
 
 

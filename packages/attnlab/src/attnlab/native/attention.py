@@ -49,7 +49,7 @@ class _Work(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Telling:
+class SummaryRequest:
     """The tensors that a summary wants filled in.
 
     cells: queries and keys of a cell of the map · top: how many keys are named · offset: the first
@@ -69,7 +69,7 @@ class Telling:
         cells: tuple[int, int],
         top: int,
         offset: int,
-    ) -> "Telling":
+    ) -> "SummaryRequest":
         """Make room for a summary of heads of any shape, of so many queries and keys."""
         sizes = [-(-length // cell) for length, cell in zip(lengths, cells, strict=True)]
         outputs = {name: torch.empty(*shape, lengths[0], dtype=torch.float32) for name in _TOLD[:8]}
@@ -96,7 +96,7 @@ def attend_rows(
     scale: float,
     band: tuple[int, int] = (FAR, FAR),
     value: Tensor | None = None,
-    telling: Telling | None = None,
+    telling: SummaryRequest | None = None,
 ) -> Tensor | None:
     """Compute attention over values, if given, and fill in the numbers that a summary wants.
 

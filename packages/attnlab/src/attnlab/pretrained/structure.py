@@ -125,7 +125,7 @@ class ModelStructure:
             yield from stack.attentions
 
 
-Block = tuple[TracedCall | None, list[TracedAttention]]
+TracedBlock = tuple[TracedCall | None, list[TracedAttention]]
 """A block's call in the trace, None where no module is the block, and the attentions in it."""
 
 
@@ -156,9 +156,9 @@ def find_structure(trace: ModelTrace, *, is_encoder_decoder: bool) -> ModelStruc
     return ModelStructure(tuple(stacks))
 
 
-def _blocks_by_list(trace: ModelTrace) -> dict[str, list[Block]]:
+def _blocks_by_list(trace: ModelTrace) -> dict[str, list[TracedBlock]]:
     """Return the blocks that hold attentions, by the path of the list that they are in."""
-    containers: dict[str, list[Block]] = {}
+    containers: dict[str, list[TracedBlock]] = {}
     for attention in trace.attentions:
         block = _block_of(attention, trace)
         container = attention.path
@@ -172,13 +172,13 @@ def _blocks_by_list(trace: ModelTrace) -> dict[str, list[Block]]:
     return containers
 
 
-def _with_others(container: str, blocks: list[Block], trace: ModelTrace) -> list[Block]:
+def _with_others(container: str, blocks: list[TracedBlock], trace: ModelTrace) -> list[TracedBlock]:
     """Add the blocks of the same list that have no attention, so that all keep their numbers."""
     numbered = re.escape(container) + r"\.\d+"
     beside = _calls_at(numbered, trace) or _calls_at(numbered + r"\.\d+", trace)  # lists in a list
     if not all(map(_keeps_shape, beside)):
         return blocks
-    every: dict[int, Block] = {call.begun: (call, []) for call in beside}
+    every: dict[int, TracedBlock] = {call.begun: (call, []) for call in beside}
     for block in blocks:
         if block[0] is None:
             return blocks
@@ -200,7 +200,7 @@ def _list_of(container: str, trace: ModelTrace) -> str:
     return container
 
 
-def _alternating(blocks: Sequence[Block], trace: ModelTrace) -> tuple[BlockStructure, ...]:
+def _alternating(blocks: Sequence[TracedBlock], trace: ModelTrace) -> tuple[BlockStructure, ...]:
     """Join the pairs of a list in which attention and feed-forward alternate; () for another
     list."""
     calls = [call for call, _ in blocks if call is not None]

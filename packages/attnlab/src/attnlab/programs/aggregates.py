@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from attnlab.programs.blueprint import (
-    Head,
     Matrix,
+    ProgramHead,
     View,
     attention_slot,
     constant_view,
@@ -33,13 +33,13 @@ from attnlab.programs.language import (
     Compared,
     Constant,
     Indices,
-    Joined,
+    JoinedSelector,
     Selector,
     Width,
 )
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.values import are_numbers, mean_of_one
-from attnlab.programs.views import Form, TooCoarse, Views, min_gap, one_hot_rows
+from attnlab.programs.views import TooCoarse, ViewForm, Views, min_gap, one_hot_rows
 
 _LEAK = 0.1  # weight of all keys that are not selected, relative to a selected one, in a width
 _MAX_SPREAD = 0.1  # of the scores of selected keys, in an aggregate
@@ -74,7 +74,7 @@ class _Channels:
     gain: float
 
 
-def gather(views: Views, node: Aggregate, form: Form) -> View:
+def gather(views: Views, node: Aggregate, form: ViewForm) -> View:
     """Make the head of an aggregate."""
     shown = views.domains.values(node)
     means = list(map(mean_of_one, views.domains.values(node.values)))
@@ -95,7 +95,9 @@ def gather(views: Views, node: Aggregate, form: Form) -> View:
     block = views.blueprint.block(f"{node.line}  ({form})", slot, default)
     way = f"{scores.way}; wrong keys weigh {scores.leak:.1g} at most"
     views.blueprint.heads.append(
-        Head(scores.queries, scores.keys, values, block, scores.bos_score, str(node.line), way)
+        ProgramHead(
+            scores.queries, scores.keys, values, block, scores.bos_score, str(node.line), way
+        )
     )
     return whole(block, values.error + scores.leak * diameter)
 
@@ -255,7 +257,7 @@ def _terms(views: Views, node: Width) -> Iterator[tuple[Selector, float]]:
         )
     for value in values:
         holds = Compared(node.values, Constant(value), "==", operator.eq)
-        joined = Joined("&", (node.selector, holds))
+        joined = JoinedSelector("&", (node.selector, holds))
         joined.line = node.line
         yield joined, float(value)
 
@@ -271,7 +273,7 @@ def weight_of_bos(views: Views, case: Conjunction, node: Width, of: str = "") ->
     values, score = constant_view([0.0]), channels.floor + channels.gain
     way = f"{of}{_way(case)}; counted by the weight of BOS; gain {channels.gain:.3g}"
     views.blueprint.heads.append(
-        Head(channels.queries, channels.keys, values, block, score, str(node.line), way)
+        ProgramHead(channels.queries, channels.keys, values, block, score, str(node.line), way)
     )
     # The leak moves a weight by less than a fifth of the way to the next one.
     return whole(block, min_gap([1 / (1 + count) for count in range(views.longest + 1)]) / 5)

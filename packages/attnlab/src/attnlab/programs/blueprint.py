@@ -17,7 +17,7 @@ Matrix = NDArray[np.float64]
 
 
 @dataclass(eq=False)
-class Block:
+class StreamBlock:
     """A part of the stream: its name, its width, the slot that writes it, its value at BOS."""
 
     name: str
@@ -38,7 +38,7 @@ class View:
     error: how far it may be from what it stands for, in any component.
     """
 
-    parts: tuple[tuple[Block, Matrix], ...]
+    parts: tuple[tuple[StreamBlock, Matrix], ...]
     constant: Matrix
     error: float = 0.0
 
@@ -78,7 +78,7 @@ class View:
         return whole_matrix
 
 
-def whole(block: Block, error: float = 0.0) -> View:
+def whole(block: StreamBlock, error: float = 0.0) -> View:
     """Return the view that is a block itself."""
     return View(((block, np.eye(block.width)),), np.zeros(block.width), error)
 
@@ -104,7 +104,7 @@ def stacked(views: Items[View]) -> View:
 
 
 @dataclass(eq=False)
-class Head:
+class ProgramHead:
     """One head: scores are queries · keys, and it writes the gathered values into `block`.
 
     bos_score: of BOS as a key, for every query; None for a program without BOS. What BOS gives as a
@@ -114,7 +114,7 @@ class Head:
     queries: View
     keys: View
     values: View
-    block: Block
+    block: StreamBlock
     bos_score: float | None
     label: str
     way: str
@@ -126,31 +126,31 @@ class Head:
 
 
 @dataclass(eq=False)
-class Units:
+class HiddenUnits:
     """Hidden units of one feed-forward part: block = outer @ relu(inner) + the block's value at
     BOS."""
 
     inner: View
     outer: Matrix
-    block: Block
+    block: StreamBlock
 
 
 @dataclass(eq=False)
 class Blueprint:
     """All that a model is made of; inputs: the blocks that the embedding writes, by name."""
 
-    blocks: list[Block] = field(default_factory=list)
-    heads: list[Head] = field(default_factory=list)
-    units: list[Units] = field(default_factory=list)
-    inputs: dict[str, Block] = field(default_factory=dict)
+    blocks: list[StreamBlock] = field(default_factory=list)
+    heads: list[ProgramHead] = field(default_factory=list)
+    units: list[HiddenUnits] = field(default_factory=list)
+    inputs: dict[str, StreamBlock] = field(default_factory=dict)
 
-    def block(self, name: str, slot: int, at_bos: Matrix) -> Block:
+    def block(self, name: str, slot: int, at_bos: Matrix) -> StreamBlock:
         """Add a block to the stream, as wide as its value at BOS."""
-        block = Block(name, slot, at_bos)
+        block = StreamBlock(name, slot, at_bos)
         self.blocks.append(block)
         return block
 
-    def input(self, name: str, width: int, at_bos: float = 0.0) -> Block:
+    def input(self, name: str, width: int, at_bos: float = 0.0) -> StreamBlock:
         """Return the block of the embedding that has this name."""
         if name not in self.inputs:
             self.inputs[name] = self.block(name, -1, np.full(width, at_bos))

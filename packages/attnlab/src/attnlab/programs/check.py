@@ -310,7 +310,7 @@ def read_answers(logits: Any, bound: Any, values: Any, tolerance: float) -> tupl
     return answers, lead - 2 * bound.max(-1)
 
 
-class Checked(NamedTuple):
+class CheckedProof(NamedTuple):
     """The right content of a certificate; the smallest lead, before and after rounding; and the
     largest bound on rounding."""
 
@@ -351,7 +351,7 @@ def right_answers(task: Task, prompts: Array) -> Array:
     return {"sort": np.sort(prompts), "reverse": prompts[:, ::-1], "copy": prompts}[rule]
 
 
-def check(folder: Path) -> Checked:
+def check(folder: Path) -> CheckedProof:
     """Put every prompt through the model, and compare with the task's rule."""
     model = json.loads((folder / "config.json").read_text())["model"]
     weights = read_weights(folder / "model.safetensors", model["dtype"])
@@ -381,7 +381,7 @@ def check(folder: Path) -> Checked:
         "is_sure": True,
         **hashes_of(folder),
     }
-    return Checked(fields, sure, margin, rounding)
+    return CheckedProof(fields, sure, margin, rounding)
 
 
 def hashes_of(folder: Path) -> dict[str, str]:
@@ -402,7 +402,7 @@ def written(certificate: dict[str, Any]) -> str:
     return json.dumps({**fields, "digest": digest}, indent=2, ensure_ascii=False) + "\n"
 
 
-def differences(text: str, checked: Checked) -> list[str]:
+def differences(text: str, checked: CheckedProof) -> list[str]:
     """List the fields of a certificate that differ from those computed again."""
     stated = json.loads(text)
     numbers = {"margin": checked.margin, "sure": checked.sure}

@@ -13,7 +13,7 @@ from attnlab.programs.check import read_answers
 from attnlab.programs.compiled_program import CompiledProgram
 from attnlab.programs.domains import Domains
 from attnlab.programs.hidden_units import join, read_off
-from attnlab.programs.interpreter import Meaning, every_input, sequences_of
+from attnlab.programs.interpreter import ProgramValues, every_input, sequences_of
 from attnlab.programs.language import (
     Aggregate,
     Best,
@@ -30,7 +30,7 @@ from attnlab.programs.lines import ProgramError
 from attnlab.programs.matrices import assemble
 from attnlab.programs.reachable_values import MAX_TRIED, ReachableValues
 from attnlab.programs.values import are_numbers, identity, numbered
-from attnlab.programs.views import Form, TooCoarse, Views, min_gap
+from attnlab.programs.views import TooCoarse, ViewForm, Views, min_gap
 
 _AFFINE = (operator.add, operator.sub, operator.mul, operator.neg)
 _TIGHT = 0.999  # of a tolerance, so that no rounding tips the scale
@@ -126,7 +126,7 @@ def _compile(
     raise ProgramError(program.output.line, reason)
 
 
-def _make(views: Views, node: Sequence, form: Form) -> View:
+def _make(views: Views, node: Sequence, form: ViewForm) -> View:
     """Make the view of a sequence."""
     base = views.domains.base(node)
     if base is None:
@@ -142,7 +142,7 @@ def _make(views: Views, node: Sequence, form: Form) -> View:
     return _read_off(views, base, node, form)
 
 
-def _make_base(views: Views, base: Sequence, form: Form) -> View:
+def _make_base(views: Views, base: Sequence, form: ViewForm) -> View:
     """Make the view of a sequence that is its own base."""
     if isinstance(base, Map):
         return join(views, base, form)
@@ -158,7 +158,7 @@ def _make_base(views: Views, base: Sequence, form: Form) -> View:
     return _read_off(views, base, base, form)
 
 
-def _read_off(views: Views, base: Sequence, node: Sequence, form: Form) -> View:
+def _read_off(views: Views, base: Sequence, node: Sequence, form: ViewForm) -> View:
     """Read a table of an aggregate or a width off the number that its head writes."""
     values = views.domains.values(base)
     rows = views.table(node, form)
@@ -221,12 +221,12 @@ def _check_meaning(domains: Domains, *, causal: bool) -> None:
             _check_surely_causal(domains, selectors)
             return
         for ids in every_input(program, length):
-            meaning = Meaning(program, ids)
+            meaning = ProgramValues(program, ids)
             meaning.of(program.output)
             _check_causal(meaning, selectors)
 
 
-def _check_causal(meaning: Meaning, selectors: list[Selector]) -> None:
+def _check_causal(meaning: ProgramValues, selectors: list[Selector]) -> None:
     for selector in selectors:
         selected = meaning.selected(selector)
         if (selected & ~np.tri(selected.shape[-1], dtype=np.bool_)).any():
@@ -250,7 +250,7 @@ def _check_numbers(compiled: CompiledProgram, program: Program) -> None:
     places = numbered(compiled.values)
     for length in {1, min(3, compiled.longest), compiled.longest}:
         ids = random.integers(0, len(compiled.alphabet), (_COMPARED, length))
-        expected = Meaning(program, ids).of(program.output)
+        expected = ProgramValues(program, ids).of(program.output)
         columns = np.array([places.get(identity(value), -1) for value in expected.values])[
             expected.codes
         ]

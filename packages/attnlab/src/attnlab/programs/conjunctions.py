@@ -18,7 +18,7 @@ from attnlab.programs.interpreter import JOINS
 from attnlab.programs.language import (
     Best,
     Compared,
-    Joined,
+    JoinedSelector,
     Selector,
     Sequence,
     apply,
@@ -31,7 +31,7 @@ _MAX_ORDERED = 4  # comparisons of which every order is tried
 
 
 @dataclass(frozen=True)
-class Part:
+class ConjunctionPart:
     """One condition of a conjunction: `table[query value, key value]`."""
 
     keys: Sequence
@@ -39,7 +39,7 @@ class Part:
     table: Table
 
 
-Conjunction = list[Part]
+Conjunction = list[ConjunctionPart]
 
 
 def conjunctions(selector: Selector, domains: Domains) -> list[Conjunction]:
@@ -138,13 +138,13 @@ def _split(truth: Table, groups: list[_Group]) -> Iterator[Conjunction]:
         parts = []
         if len(rows) > 1:  # otherwise this group decides nothing
             cases = np.isin(group.cases, group.feasible[row_of.ravel() == number])
-            parts = [Part(group.atoms[0].keys, group.atoms[0].queries, cases)]
+            parts = [ConjunctionPart(group.atoms[0].keys, group.atoms[0].queries, cases)]
         for rest in _split(row.reshape(truth.shape[1:]), others):
             yield [*parts, *rest]
 
 
 def _evaluate(selector: Selector, truth: Mapping[Selector, Any]) -> Any:
-    if not isinstance(selector, Joined):
+    if not isinstance(selector, JoinedSelector):
         return truth[selector]
     return JOINS[selector.name](*(_evaluate(part, truth) for part in selector.parts))
 
@@ -158,7 +158,7 @@ def _atoms(selector: Selector) -> list[Compared]:
             "best(…) cannot be joined with other selectors, nor counted; "
             "join first: best(one & other, scores).",
         )
-    assert isinstance(selector, Joined)
+    assert isinstance(selector, JoinedSelector)
     return list(dict.fromkeys(chain.from_iterable(map(_atoms, selector.parts))))
 
 

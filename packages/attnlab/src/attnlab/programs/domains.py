@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from attnlab.programs.interpreter import (
     JOINS,
     Codes,
-    Meaning,
+    ProgramValues,
     apply_map,
     compare,
     every_input,
@@ -30,7 +30,7 @@ from attnlab.programs.language import (
     Compared,
     Constant,
     Indices,
-    Joined,
+    JoinedSelector,
     Map,
     Program,
     Selector,
@@ -249,7 +249,7 @@ class Domains:
 
     def at_most_one(self, selector: Selector) -> bool:
         """Can no query select two keys? Sure where each query's value fits one place alone."""
-        if isinstance(selector, Joined) and selector.name == "&":
+        if isinstance(selector, JoinedSelector) and selector.name == "&":
             return any(map(self.at_most_one, selector.parts))
         if isinstance(selector, Best):
             scores = self.table(selector.scores)
@@ -263,7 +263,7 @@ class Domains:
         """Does no query select a later position? Where that is not sure, it may."""
         if isinstance(selector, Best):
             return self.looks_back(selector.selector)
-        if isinstance(selector, Joined) and selector.name in ("&", "|"):
+        if isinstance(selector, JoinedSelector) and selector.name in ("&", "|"):
             look_back = map(self.looks_back, selector.parts)
             if selector.name == "&":
                 return any(look_back)
@@ -282,7 +282,7 @@ class Domains:
     def _sees_itself(self, selector: Selector) -> bool:
         if isinstance(selector, Best):
             return self._sees_itself(selector.selector)
-        if isinstance(selector, Joined):
+        if isinstance(selector, JoinedSelector):
             see_themselves = map(self._sees_itself, selector.parts)
             return selector.name != "~" and bool(JOINS[selector.name](*see_themselves))
         assert isinstance(selector, Compared)
@@ -303,12 +303,12 @@ class Domains:
             if not is_free:
                 inputs = every_input(self.program, length)
             for ids in inputs:
-                if not Meaning(self.program, ids).selected(selector).any(-1).all():
+                if not ProgramValues(self.program, ids).selected(selector).any(-1).all():
                     return True
         return False
 
     def _reads_tokens(self, selector: Selector) -> bool:
-        if isinstance(selector, Joined):
+        if isinstance(selector, JoinedSelector):
             return any(map(self._reads_tokens, selector.parts))
         if isinstance(selector, Best):
             return self._reads_tokens(selector.selector) or self._has_tokens(selector.scores)

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 
 from attnlab.programs.blueprint import (
+    HiddenUnits,
     Matrix,
-    Units,
     View,
     constant_view,
     feed_forward_slot,
@@ -18,7 +18,7 @@ from attnlab.programs.blueprint import (
 from attnlab.programs.language import Map, Sequence
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.values import Value, are_numbers
-from attnlab.programs.views import Form, TooCoarse, Views, min_gap, one_hot_rows
+from attnlab.programs.views import TooCoarse, ViewForm, Views, min_gap, one_hot_rows
 
 SURE = 0.9  # the share of the permitted error that is used
 _SUMS = 2  # roundings of a hidden unit's input that its neighbor does not share
@@ -26,7 +26,7 @@ _MAX_ROUNDING = 2e-3  # of what is read off
 
 
 def read_off(
-    views: Views, view: View, numbers: Items[float], rows: Matrix, node: Sequence, form: Form
+    views: Views, view: View, numbers: Items[float], rows: Matrix, node: Sequence, form: ViewForm
 ) -> View:
     """Read a number off as one of the rows: two hidden units wherever the row changes.
 
@@ -61,7 +61,7 @@ def read_off(
     )
 
 
-def join(views: Views, node: Map, form: Form) -> View:
+def join(views: Views, node: Map, form: ViewForm) -> View:
     """Compute a map of several sequences: a hidden unit, or two, for each combination."""
     variables, combinations, results = views.domains.combinations(node)
     rows = views.rows(node, results, form)
@@ -94,7 +94,7 @@ def _join_numbers(
     combinations: Items[tuple[Value, ...]],
     rows: Matrix,
     node: Sequence,
-    form: Form,
+    form: ViewForm,
 ) -> View:
     """Write the arguments as digits of one number, and read that off."""
     view, numbers, scale = constant_view([0.0]), np.zeros(len(combinations)), 1.0
@@ -118,12 +118,12 @@ def _digits(views: Views, node: Sequence) -> tuple[View, Matrix]:
 
 
 def add_units(
-    views: Views, inner: View, outer: Matrix, constant: Matrix, node: Sequence, form: Form
+    views: Views, inner: View, outer: Matrix, constant: Matrix, node: Sequence, form: ViewForm
 ) -> View:
     """Put hidden units into the first feed-forward part that can read their inputs."""
     if not outer.shape[1]:
         return constant_view(constant)
     slot = feed_forward_slot(inner)
     block = views.blueprint.block(f"{node.line}  ({form})", slot, constant)
-    views.blueprint.units.append(Units(inner, outer, block))
+    views.blueprint.units.append(HiddenUnits(inner, outer, block))
     return whole(block)

@@ -23,7 +23,7 @@ from attnlab.programs.language import (
     Compared,
     Constant,
     Indices,
-    Joined,
+    JoinedSelector,
     Map,
     Program,
     Selector,
@@ -51,7 +51,7 @@ _EXACT = 2**53  # whole numbers up to here are exact in float64
 
 
 @dataclass(frozen=True)
-class Coded:
+class CodedValues:
     """Values of a sequence: `values[codes[input, position]]`."""
 
     codes: Codes
@@ -80,7 +80,7 @@ def interpret(program: Program, tokens: Items[Value]) -> list[Value]:
     >>> interpret(Program(selector_width(select(tokens, tokens, "==")), "abc"), "abac")
     [2, 1, 2, 1]
     """
-    return Meaning(program, ids_of(program, tokens)).of(program.output).row(0)
+    return ProgramValues(program, ids_of(program, tokens)).of(program.output).row(0)
 
 
 @displayed
@@ -122,7 +122,7 @@ def steps_of(program: Program, tokens: Items[Value]) -> Steps:
     ...     print(each, values)
     selector_width(select(tokens, tokens, ==)) [2, 1, 2]
     """
-    meaning = Meaning(program, ids_of(program, tokens))
+    meaning = ProgramValues(program, ids_of(program, tokens))
     steps = []
     for node in sequences_of(program.output):
         if not isinstance(node, Constant | Tokens | Indices):
@@ -176,7 +176,7 @@ def selectors_in(node: Sequence) -> list[Selector]:
         return []
     selectors: list[Selector] = [node.selector]
     for selector in selectors:
-        if isinstance(selector, Joined):
+        if isinstance(selector, JoinedSelector):
             selectors += selector.parts
         elif isinstance(selector, Best):
             selectors.append(selector.selector)
@@ -190,22 +190,22 @@ def operands_of(selector: Selector) -> list[Sequence]:
     return [selector.scores] if isinstance(selector, Best) else []
 
 
-class Meaning:
+class ProgramValues:
     """The values of a program's parts on some inputs of one length, computed on demand."""
 
     def __init__(self, program: Program, ids: Codes) -> None:
         self.program, self.ids = program, ids
 
     @memoize
-    def of(self, node: Sequence) -> Coded:
+    def of(self, node: Sequence) -> CodedValues:
         """Return the values of a sequence: codes (input, position)."""
         number, length = self.ids.shape
         if isinstance(node, Tokens):
-            return Coded(self.ids, tuple(self.program.alphabet))
+            return CodedValues(self.ids, tuple(self.program.alphabet))
         if isinstance(node, Indices):
-            return Coded(np.tile(np.arange(length), (number, 1)), tuple(range(length)))
+            return CodedValues(np.tile(np.arange(length), (number, 1)), tuple(range(length)))
         if isinstance(node, Constant):
-            return Coded(np.zeros((number, length), np.int64), (node.value,))
+            return CodedValues(np.zeros((number, length), np.int64), (node.value,))
         if isinstance(node, Map):
             return self._map(node)
         if isinstance(node, Width):
@@ -213,7 +213,7 @@ class Meaning:
         assert isinstance(node, Aggregate)
         return self._aggregate(node)
 
-    def _map(self, node: Map) -> Coded:
+    def _map(self, node: Map) -> CodedValues:
         arguments = list(map(self.of, node.arguments))
         sizes = [len(argument.values) for argument in arguments]
         if prod(sizes) > 2**62:
@@ -231,16 +231,16 @@ class Meaning:
 
         return _coded(joined, value)
 
-    def _width(self, node: Width) -> Coded:
+    def _width(self, node: Width) -> CodedValues:
         selected = self.selected(node.selector)
         if node.values is None:
-            return Coded(selected.sum(-1), tuple(range(self.ids.shape[1] + 1)))
+            return CodedValues(selected.sum(-1), tuple(range(self.ids.shape[1] + 1)))
         values = self.of(node.values)
         numbers, scale = _whole(node, values.values)
         sums = _sums(selected, numbers[values.codes])
         return _coded(sums, lambda code: plain(Fraction(code, scale)))
 
-    def _aggregate(self, node: Aggregate) -> Coded:
+    def _aggregate(self, node: Aggregate) -> CodedValues:
         selected, values = self.selected(node.selector), self.of(node.values)
         counts = selected.sum(-1)
         if not node.has_default and not counts.all():
@@ -263,7 +263,9 @@ class Meaning:
             return _coded((sums - least) * size + counts, mean)
         return self._symbols(node, selected, values, counts)
 
-    def _symbols(self, node: Aggregate, selected: Selected, values: Coded, counts: Any) -> Coded:
+    def _symbols(
+        self, node: Aggregate, selected: Selected, values: CodedValues, counts: Any
+    ) -> CodedValues:
         codes = np.broadcast_to(values.codes[:, None, :], selected.shape)
         highest = np.where(selected, codes, -1).max(-1)
         lowest = np.where(selected, codes, len(values.values)).min(-1)
@@ -280,7 +282,7 @@ class Meaning:
     @memoize
     def selected(self, selector: Selector) -> Selected:
         """Return the selected keys: (input, query, key)."""
-        if isinstance(selector, Joined):
+        if isinstance(selector, JoinedSelector):
             joined: Selected = JOINS[selector.name](*map(self.selected, selector.parts))
             return joined
         if isinstance(selector, Best):
@@ -345,7 +347,7 @@ def ranks_of(selector: Best, scores: Items[Value]) -> Codes:
     return np.array(list(map(order.index, scores)))
 
 
-def _coded(joined: Codes, value: Callable[[int], Value]) -> Coded:
+def _coded(joined: Codes, value: Callable[[int], Value]) -> CodedValues:
     """Compute the value of each code that occurs, and number the distinct ones."""
     present, places = np.unique(joined, return_inverse=True)
     numbers: dict[Any, int] = {}
@@ -357,7 +359,7 @@ def _coded(joined: Codes, value: Callable[[int], Value]) -> Coded:
             values.append(result)
         numbered_as.append(number)
     codes = np.array(numbered_as, dtype=np.int64)[places.reshape(joined.shape)]
-    return Coded(codes, tuple(values))
+    return CodedValues(codes, tuple(values))
 
 
 def _whole(node: Sequence, values: Items[Value]) -> tuple[Codes, int]:

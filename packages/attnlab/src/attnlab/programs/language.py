@@ -232,15 +232,15 @@ class Selector(Expression):
     """A choice of keys for each query. `&`, `|` and `~` join selectors."""
 
     def __and__(self, other: "Selector") -> "Selector":
-        return Joined("&", (self, _selector(other)))
+        return JoinedSelector("&", (self, _selector(other)))
 
     def __or__(self, other: "Selector") -> "Selector":
-        return Joined("|", (self, _selector(other)))
+        return JoinedSelector("|", (self, _selector(other)))
 
     __rand__, __ror__ = __and__, __or__
 
     def __invert__(self) -> "Selector":
-        return Joined("~", (self,))
+        return JoinedSelector("~", (self,))
 
     def __bool__(self) -> bool:
         raise ProgramError(
@@ -261,7 +261,7 @@ class Compared(Selector):
         return f"select({self.keys!r}, {self.queries!r}, {self.name})"
 
 
-class Joined(Selector):
+class JoinedSelector(Selector):
     """And, or, not of selectors."""
 
     def __init__(self, name: str, parts: tuple[Selector, ...]) -> None:

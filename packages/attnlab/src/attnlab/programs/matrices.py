@@ -9,13 +9,20 @@ import torch
 from attnlab.errors import not_none
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.parts.positions import LearnedPositions
-from attnlab.programs.blueprint import Block, Blueprint, Head, Matrix, Units, View
+from attnlab.programs.blueprint import (
+    Blueprint,
+    HiddenUnits,
+    Matrix,
+    ProgramHead,
+    StreamBlock,
+    View,
+)
 from attnlab.programs.views import Views
 
 _CERTAIN = 40.0  # BOS sees nothing but itself: e^-40 of the rest
 
 
-class Assembled(NamedTuple):
+class AssembledModel(NamedTuple):
     """A model in float64; by head, the program's line and its method; the parts of the stream:
     name, first and last dimension."""
 
@@ -25,7 +32,7 @@ class Assembled(NamedTuple):
     stream: tuple[tuple[str, int, int], ...]
 
 
-def assemble(views: Views, output: View, *, causal: bool) -> Assembled:
+def assemble(views: Views, output: View, *, causal: bool) -> AssembledModel:
     """Write the model of the views' blueprint."""
     blueprint = views.blueprint
     layers, parts, hidden = [], [], 1
@@ -67,10 +74,10 @@ def assemble(views: Views, output: View, *, causal: bool) -> Assembled:
             lines[f"{index}.{number}"], ways[f"{index}.{number}"] = head.label, head.way
     for block in blueprint.blocks:
         stream.append((block.name, block.offset, _end(block) - 1))
-    return Assembled(model, lines, ways, tuple(stream))
+    return AssembledModel(model, lines, ways, tuple(stream))
 
 
-def _end(block: Block) -> int:
+def _end(block: StreamBlock) -> int:
     return block.offset + block.width
 
 
@@ -93,7 +100,7 @@ def _write(
     rows: slice,
     view: View,
     config: EncoderConfig,
-    bos: Block | None,
+    bos: StreamBlock | None,
     at_bos: Matrix | float = 0.0,
 ) -> None:
     """Write a view as rows of a layer, with another value at BOS."""
@@ -105,7 +112,7 @@ def _write(
 
 
 def _write_heads(
-    attention: Any, heads: Items[Head], config: EncoderConfig, bos: Block | None
+    attention: Any, heads: Items[ProgramHead], config: EncoderConfig, bos: StreamBlock | None
 ) -> None:
     width = config.head_width
     for number, head in enumerate(heads):
@@ -125,7 +132,7 @@ def _write_heads(
 
 
 def _write_units(
-    feed_forward: Any, parts: Items[Units], config: EncoderConfig, bos: Block | None
+    feed_forward: Any, parts: Items[HiddenUnits], config: EncoderConfig, bos: StreamBlock | None
 ) -> None:
     first = 0
     for units in parts:

@@ -36,13 +36,13 @@ from attnlab.programs.language import (
 from attnlab.programs.lines import Line, ProgramError, at_line
 from attnlab.programs.values import Value
 
-Given = Sequence | Selector | str | int | float
+Operand = Sequence | Selector | str | int | float
 """What a name or an expression may be."""
 
 FILE = "program"
 """What the lines say in place of a file's name."""
 
-_NAMES: dict[str, Given] = {"tokens": tokens, "indices": indices, "everything": everything}
+_NAMES: dict[str, Operand] = {"tokens": tokens, "indices": indices, "everything": everything}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     call.__name__: call for call in (select, aggregate, selector_width, total, best, where)
 }
@@ -96,7 +96,7 @@ class TextLine:
 
     line: Line
     name: str
-    value: Given | None
+    value: Operand | None
     error: ProgramError | None = None
 
 
@@ -150,7 +150,7 @@ class _Reader:
 
     def __init__(self, alphabet: Items[Value]) -> None:
         self.has_text = any(isinstance(token, str) for token in alphabet)
-        self.names: dict[str, Given] = dict(_NAMES)
+        self.names: dict[str, Operand] = dict(_NAMES)
         self.sizes: dict[str, int] = {}  # parts of what a name stands for
         self.refused: dict[str, int] = {}  # lines of names that have no value
         self.line = Line(FILE, 1, "")
@@ -204,7 +204,7 @@ class _Reader:
             raise self._refuse(reason)
         return size
 
-    def _value(self, node: ast.expr) -> Given:
+    def _value(self, node: ast.expr) -> Operand:
         """Make the expression of a node. Nothing else than these kinds of nodes is looked into."""
         if isinstance(node, ast.Constant):
             return self._constant(node.value)
@@ -225,7 +225,7 @@ class _Reader:
         kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).lower()  # "list comp"
         return f"this ({kind}) is not part of the language; {instead}."
 
-    def _constant(self, value: object) -> Given:
+    def _constant(self, value: object) -> Operand:
         if isinstance(value, str) and len(value) <= _MAX_CONSTANT:
             return value
         if isinstance(value, bool | int | float) and abs(value) <= _MAX_NUMBER:
@@ -235,7 +235,7 @@ class _Reader:
             f"{-_MAX_NUMBER:,} to {_MAX_NUMBER:,}; got {repr(value)[:20]}."
         )
 
-    def _named(self, name: str) -> Given:
+    def _named(self, name: str) -> Operand:
         if name in self.names:
             return self.names[name]
         if name in self.refused:
@@ -244,7 +244,7 @@ class _Reader:
             raise self._refuse(f"{name} is a function: write {name}(…).")
         raise self._refuse(f"there is no {name[:40]} above; {did_you_mean(name, self.names)}.")
 
-    def _call(self, node: ast.Call) -> Given:
+    def _call(self, node: ast.Call) -> Operand:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in _FUNCTIONS:
             if name:
@@ -262,10 +262,10 @@ class _Reader:
             raise self._refuse(f"{name}({wanted}): {error}.") from None
         if isinstance(bound.arguments.get("default"), Sequence | Selector):
             raise self._refuse("the default of aggregate(…) is a constant, such as '.' or 0.")
-        value: Given = function(*bound.args, **bound.kwargs)
+        value: Operand = function(*bound.args, **bound.kwargs)
         return value
 
-    def _operation(self, kind: ast.AST, operands: list[ast.expr]) -> Given:
+    def _operation(self, kind: ast.AST, operands: list[ast.expr]) -> Operand:
         if type(kind) not in _OPERATORS:
             raise self._refuse(self._unknown(kind))
         sign, function = _OPERATORS[type(kind)]
@@ -279,12 +279,12 @@ class _Reader:
         if sign in _ARITHMETIC and any(map(self._may_be_text, values)):
             raise self._refuse(f"{sign} takes numbers, and this may be text.")
         try:
-            operation: Given = function(*values)
+            operation: Operand = function(*values)
         except TypeError:
             raise self._refuse(f"{sign} does not take these: write the sequence first.") from None
         return operation
 
-    def _may_be_text(self, value: Given) -> bool:
+    def _may_be_text(self, value: Operand) -> bool:
         """May this hold text, whose products and remainders would grow?"""
         if isinstance(value, Constant):
             return isinstance(value.value, str)

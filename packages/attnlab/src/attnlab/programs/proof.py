@@ -28,16 +28,16 @@ from attnlab.programs.interpreter import Codes
 from attnlab.programs.language import Program
 from attnlab.programs.questions import (
     Numbers,
-    Part,
-    ProgramQuestions,
-    Questions,
-    TaskQuestions,
+    ProgramInputs,
+    ProofBatch,
+    ProofInputs,
+    TaskInputs,
     WrongAnswer,
     task_mapping,
 )
 from attnlab.tasks.sequences import SequenceTask
 
-Progress = Callable[[int, int], None]
+ProofProgress = Callable[[int, int], None]
 
 _MAX_INPUTS = 2_000_000  # that are tried one by one by default
 _SECONDS_BETWEEN_SAVES = 2.0  # seconds
@@ -133,7 +133,7 @@ def prove_program(
     *,
     longest: int | None = None,
     max_inputs: int = _MAX_INPUTS,
-    progress: Progress | None = None,
+    progress: ProofProgress | None = None,
     state: Path | None = None,
 ) -> ModelProof:
     """Compare a model with a program, on every input of 1 to `longest` tokens.
@@ -160,7 +160,7 @@ def prove_program(
     >>> prove_program(compile_program(program, 3), program).holds
     True
     """
-    return _prove(ProgramQuestions(compiled, program, longest, max_inputs), progress, state)
+    return _prove(ProgramInputs(compiled, program, longest, max_inputs), progress, state)
 
 
 def prove_task(
@@ -168,7 +168,7 @@ def prove_task(
     task: SequenceTask,
     *,
     max_inputs: int = _MAX_INPUTS,
-    progress: Progress | None = None,
+    progress: ProofProgress | None = None,
     state: Path | None = None,
 ) -> ModelProof:
     """Compare a decoder's greedy answers with a task's rule, on every prompt.
@@ -186,7 +186,7 @@ def prove_task(
         WrongUsage: the model takes other tokens or shorter rows, or there are no bounds for its
             formulas.
     """
-    return _prove(TaskQuestions(model, task, max_inputs), progress, state)
+    return _prove(TaskInputs(model, task, max_inputs), progress, state)
 
 
 def save_model_and_task(model: Decoder, task: SequenceTask, folder: Path) -> None:
@@ -215,7 +215,9 @@ def write_certificate(proof: ModelProof, folder: Path) -> None:
     write_text(folder / "check.py", Path(script).read_text())
 
 
-def _prove(questions: Questions, progress: Progress | None, state: Path | None) -> ModelProof:
+def _prove(
+    questions: ProofInputs, progress: ProofProgress | None, state: Path | None
+) -> ModelProof:
     unknown = check.unknown_in(describe_model(questions.model))
     if unknown:
         raise WrongUsage(
@@ -272,13 +274,13 @@ class _Tally:
 class _Evaluator:
     """Compares a model's answers with the right ones."""
 
-    def __init__(self, questions: Questions) -> None:
+    def __init__(self, questions: ProofInputs) -> None:
         self.questions = questions
         self.described = describe_model(questions.model)
         state = questions.model.state_dict().items()
         self.weights = {name: value.double().numpy() for name, value in state}
 
-    def add(self, tally: _Tally, part: Part, *, is_sampled: bool) -> None:
+    def add(self, tally: _Tally, part: ProofBatch, *, is_sampled: bool) -> None:
         """Evaluate inputs of one length."""
         of_answers = self.questions.of_answers
         with torch.no_grad():
@@ -324,7 +326,7 @@ class _Evaluator:
 class _SavedTally:
     """The file of a tally."""
 
-    def __init__(self, file: Path | None, questions: Questions) -> None:
+    def __init__(self, file: Path | None, questions: ProofInputs) -> None:
         self.folder = None
         if file is not None:
             self.folder = StateFolder(file.parent, file.name, "attnlab proof 3", "proof")

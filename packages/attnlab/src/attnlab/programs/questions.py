@@ -1,4 +1,4 @@
-"""Questions: the inputs of a proof, in parts, with the right answers.
+"""The inputs of a proof, in parts, with the right answers.
 
 For a program they are all inputs up to a length, with an answer at every token; for a sequence
 task, all prompts, with the answer after each.
@@ -19,7 +19,7 @@ from attnlab.models import Decoder
 from attnlab.models.storage import describe_model
 from attnlab.programs import check
 from attnlab.programs.compiled_program import CompiledProgram
-from attnlab.programs.interpreter import Codes, Meaning
+from attnlab.programs.interpreter import Codes, ProgramValues
 from attnlab.programs.language import Program
 from attnlab.programs.values import Value, identity, numbered
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
@@ -30,7 +30,7 @@ _SAMPLED = 500  # inputs of each length that is not tried in full
 
 
 @dataclass(frozen=True)
-class Part:
+class ProofBatch:
     """Some inputs of one length.
 
     Attributes:
@@ -64,7 +64,7 @@ class WrongAnswer:
         return f"{words}, position {self.position}: expected {self.expected}; got {got}"
 
 
-class ProgramQuestions:
+class ProgramInputs:
     """All inputs of a program of 1 to `longest` tokens; None for as many as the model takes.
 
     Attributes:
@@ -117,27 +117,27 @@ class ProgramQuestions:
         meaning = (compiled.alphabet, compiled.values, compiled.tolerance, compiled.has_bos)
         return repr((meaning, self.longest, self.proved_to, self.searched))
 
-    def part(self, ids: Codes) -> Part:
+    def part(self, ids: Codes) -> ProofBatch:
         """Return the model's rows, BOS before the inputs, and what the program says of them."""
-        expected = Meaning(self.program, ids).of(self.program.output)
+        expected = ProgramValues(self.program, ids).of(self.program.output)
         # Where a value that the model cannot give occurs, the model is wrong.
         places = [self._places.get(identity(value), -1) for value in expected.values]
         rows = self.compiled.with_bos(torch.from_numpy(ids))
-        return Part(rows, np.array(places)[expected.codes])
+        return ProofBatch(rows, np.array(places)[expected.codes])
 
     def of_answers(self, logits: Numbers) -> Numbers:
         """Leave out BOS."""
         return logits[:, int(self.compiled.has_bos) :]
 
-    def wrong(self, part: Part, number: int, place: int, got: int) -> WrongAnswer:
+    def wrong(self, part: ProofBatch, number: int, place: int, got: int) -> WrongAnswer:
         """Return the program's value and the model's."""
         ids = part.rows[number, int(self.compiled.has_bos) :].numpy()
-        expected = Meaning(self.program, ids[None]).of(self.program.output).row(0)[place]
+        expected = ProgramValues(self.program, ids[None]).of(self.program.output).row(0)[place]
         tokens = tuple(self.program.alphabet[code] for code in ids)
         return WrongAnswer(tokens, place, expected, self.compiled.values[got])
 
 
-class TaskQuestions:
+class TaskInputs:
     """All prompts of a sequence task, each with its answer but for the last letter.
 
     A greedy answer is right when each of its letters is the likeliest after the right ones before
@@ -173,24 +173,24 @@ class TaskQuestions:
         """The task, and how many of its prompts are tried."""
         return repr((self.task, self.inputs))
 
-    def part(self, ids: Codes) -> Part:
+    def part(self, ids: Codes) -> ProofBatch:
         """Write whole rows, and cut the last letter off."""
         rows = self.task.rows(torch.from_numpy(ids))
         right = rows[:, self.task.prompt_length + 1 :].numpy() - SEPARATOR - 1
-        return Part(rows[:, :-1], right)
+        return ProofBatch(rows[:, :-1], right)
 
     def of_answers(self, logits: Numbers) -> Numbers:
         """Take the letters' logits, from the separator on."""
         return logits[:, self.task.prompt_length :, SEPARATOR + 1 :]
 
-    def wrong(self, part: Part, number: int, place: int, got: int) -> WrongAnswer:
+    def wrong(self, part: ProofBatch, number: int, place: int, got: int) -> WrongAnswer:
         """Return the right letter and the model's; place 0 is the answer's first."""
         letters = self.task.vocabulary[SEPARATOR + 1 :]
         prompt = tuple(self.task.tokens(part.rows[number, : self.task.prompt_length]))
         return WrongAnswer(prompt, place, letters[part.right[number, place]], letters[got])
 
 
-Questions = ProgramQuestions | TaskQuestions
+ProofInputs = ProgramInputs | TaskInputs
 """The inputs of a proof, and the right answers."""
 
 

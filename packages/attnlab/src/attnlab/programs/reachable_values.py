@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from attnlab.programs.interpreter import Meaning, every_input, sequences_of
+from attnlab.programs.interpreter import ProgramValues, every_input, sequences_of
 from attnlab.programs.language import Map, Program, Sequence, Tokens
 from attnlab.programs.values import Value, identity
 
 MAX_TRIED = 20_000  # inputs
 _MAX_PAIRS = 30_000_000  # of a query and a key, of one input of each length
 
-Row = tuple[Value, ...]
+ValueRow = tuple[Value, ...]
 
 
 class ReachableValues:
@@ -24,7 +24,7 @@ class ReachableValues:
 
     def __init__(self, program: Program, longest: int) -> None:
         self._values: dict[Sequence, dict[Any, Value]] = {}
-        self._rows: dict[Map, dict[Any, Row]] = {}
+        self._rows: dict[Map, dict[Any, ValueRow]] = {}
         size, sequences = len(program.alphabet), sequences_of(program.output)
         is_exhaustive = sum(size**length for length in range(1, longest + 1)) <= MAX_TRIED
         if not is_exhaustive:
@@ -36,7 +36,7 @@ class ReachableValues:
             if not is_exhaustive:
                 inputs = iter([np.zeros((1, length), np.int64)])
             for ids in inputs:
-                meaning = Meaning(program, ids)
+                meaning = ProgramValues(program, ids)
                 for node in sequences:
                     self._add(meaning, node)
 
@@ -46,13 +46,13 @@ class ReachableValues:
             return None
         return set(self._values[node])
 
-    def rows(self, node: Map) -> list[Row] | None:
+    def rows(self, node: Map) -> list[ValueRow] | None:
         """Return the joint values of a map's arguments, each once; None where they are unknown."""
         if node not in self._rows:
             return None
         return list(self._rows[node].values())
 
-    def _add(self, meaning: Meaning, node: Sequence) -> None:
+    def _add(self, meaning: ProgramValues, node: Sequence) -> None:
         coded = meaning.of(node)
         for code in np.unique(coded.codes):
             value = coded.values[code]

@@ -24,7 +24,7 @@ from attnlab.programs.lines import ProgramError
 from attnlab.programs.memoize import memoize
 from attnlab.programs.values import Value, are_numbers, identity, numbered
 
-Form = Literal["one-hot", "number"]
+ViewForm = Literal["one-hot", "number"]
 
 
 class TooCoarse(Exception):
@@ -46,13 +46,13 @@ class Views:
         domains: Domains,
         allowed: float,
         spacing: float,
-        make: Callable[["Views", Sequence, Form], View],
+        make: Callable[["Views", Sequence, ViewForm], View],
     ) -> None:
         self.domains, self.longest = domains, domains.longest
         self.allowed, self.spacing = allowed, spacing
         self.blueprint = Blueprint()
         self._make = make
-        self._known: dict[tuple[Sequence, Form], View] = {}
+        self._known: dict[tuple[Sequence, ViewForm], View] = {}
         self.weights: dict[Sequence, View] = {}  # of BOS, where widths are read off
         self.has_bos = False
         for node in sequences_of(domains.program.output):
@@ -79,13 +79,13 @@ class Views:
             raise ProgramError(node.line, f"{node!r} must hold numbers here.")
         return self.view(node, "number")
 
-    def view(self, node: Sequence, form: Form) -> View:
+    def view(self, node: Sequence, form: ViewForm) -> View:
         """Return the view of a sequence in one of the two forms."""
         if (node, form) not in self._known:
             self._known[node, form] = self._make(self, node, form)
         return self._known[node, form]
 
-    def rows(self, node: Sequence, table: Items[Value], form: Form) -> Matrix:
+    def rows(self, node: Sequence, table: Items[Value], form: ViewForm) -> Matrix:
         """Write values of a sequence as rows: numbers, or one-hot vectors."""
         known = next(value for value in table if has_value(value))
         known_values = [value if has_value(value) else known for value in table]
@@ -93,7 +93,7 @@ class Views:
             return np.array(list(map(float, known_values)))[:, None]
         return one_hot_rows(self.places(node, known_values), len(self.domains.values(node)))
 
-    def table(self, node: Sequence, form: Form) -> Matrix:
+    def table(self, node: Sequence, form: ViewForm) -> Matrix:
         """Return a sequence's rows, one for each value of its base."""
         return self.rows(node, self.domains.table(node), form)
 

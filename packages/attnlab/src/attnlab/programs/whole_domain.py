@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attnlab.programs.compiled_program import CompiledProgram
-from attnlab.programs.interpreter import Meaning, every_input
+from attnlab.programs.interpreter import ProgramValues, every_input
 from attnlab.programs.language import Program
 from attnlab.programs.values import Value
 
@@ -30,7 +30,7 @@ def whole_domain(
     places = {value: place for place, value in enumerate(values)}
     for length in range(1, reader.longest + 1):
         for ids in every_input(program, length):
-            meaning = Meaning(program, ids).of(program.output)
+            meaning = ProgramValues(program, ids).of(program.output)
             codes = np.array([places[value] for value in meaning.values])
             extra = ((0, 0), (0, reader.longest - length))
             rows.append(np.pad(ids, extra))

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from attnlab import native
-from attnlab.simd.terms import NotCompiled
+from attnlab.simd.terms import CompilationFailed
 
 
 def source_of(head: str, function: str) -> str:
@@ -20,10 +20,10 @@ def built(source: str) -> Any:
     """Return the library of a source, compiled now or before.
 
     Raises:
-        NotCompiled: there is no compiler, or it does not compile this.
+        CompilationFailed: there is no compiler, or it does not compile this.
     """
     try:
         library = native.compiled(source, name="simd", has="steps")
     except native.NotCompiled as error:
-        raise NotCompiled(f"the steps could not be compiled: {error}") from None
+        raise CompilationFailed(f"the steps could not be compiled: {error}") from None
     return library

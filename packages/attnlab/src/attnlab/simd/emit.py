@@ -10,8 +10,8 @@ import torch
 
 from attnlab.errors import not_none
 from attnlab.simd.program import Stage
-from attnlab.simd.rows import Part, reduce_of, sizes_of
-from attnlab.simd.terms import Apply, Buffer, Read, Reduce, Scalar, Term, reads
+from attnlab.simd.rows import RowLoop, reduce_of, sizes_of
+from attnlab.simd.terms import Apply, Buffer, ElementRead, Reduce, Scalar, Term, reads
 
 _MOST_SUMS = 24  # of 32 vector registers; the others hold what is multiplied
 _MOST_WRITTEN = 160  # operations of a stage that are written out
@@ -27,7 +27,7 @@ _DEAR = ("exp", "log", "log1p", "tanh", "erf", "sigmoid", "erfc")
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
-def emitted(parts: Sequence[Part]) -> tuple[str, int]:
+def emitted(parts: Sequence[RowLoop]) -> tuple[str, int]:
     """Write the function `gradient`; return it and how many elements of scratch memory it needs."""
     scratch = _allocated(parts)
     constants: dict[Buffer, str] = {}
@@ -92,7 +92,7 @@ class _Life:
     size: int
 
 
-def _allocated(parts: Sequence[Part]) -> int:
+def _allocated(parts: Sequence[RowLoop]) -> int:
     """Give each temporary buffer a place, used again by others after its last use; return the size
     of all."""
     lives: dict[Buffer, _Life] = {}
@@ -137,7 +137,7 @@ def _placed(lives: dict[Buffer, _Life]) -> int:
     return top
 
 
-def _extent(read: Read, sizes: Sequence[int], rows: int) -> int:
+def _extent(read: ElementRead, sizes: Sequence[int], rows: int) -> int:
     last = read.offset + read.pick * (read.pick_size - 1) + read.row * (rows - 1)
     for step, size in zip(read.strides, sizes, strict=False):
         last += step * (size - 1)
@@ -230,14 +230,14 @@ class _Stage:
             return f"splat({_number(term.value)})"
         if isinstance(term, Reduce):
             return self._sum
-        if isinstance(term, Read):
+        if isinstance(term, ElementRead):
             return self._local(self._read(term, point))
         arguments = [self._text(argument, point) for argument in term.arguments]
         if term.name in _SIGNS:
             return self._local(f"{arguments[0]} {_SIGNS[term.name]} {arguments[1]}")
         return self._local(f"{term.name}({', '.join(arguments)})")
 
-    def _read(self, read: Read, point: Sequence[int]) -> str:
+    def _read(self, read: ElementRead, point: Sequence[int]) -> str:
         if read.buffer.kind == "constant" and read.where is None:
             return f"splat({self._place(read, point)})"
         if read.where is None:
@@ -246,14 +246,14 @@ class _Stage:
             return f"(&{self._place(read, point)})[{self._id(read, point)}]"
         return f"picked(&{self._place(read, point)}, {self._id(read, point)}, {read.pick})"
 
-    def _id(self, read: Read, point: Sequence[int]) -> str:
+    def _id(self, read: ElementRead, point: Sequence[int]) -> str:
         where = not_none(read.where)
         if where.buffer.kind == "constant":
             name, address = self._name(where.buffer), self._address(where, point)
             return f"{name}_ids[{address}] * {read.pick}"
         return self._local(f"places({self._place(where, point)}, {read.pick_size}, wrong)")
 
-    def _place(self, read: Read, point: Sequence[int]) -> str:
+    def _place(self, read: ElementRead, point: Sequence[int]) -> str:
         return f"{self._name(read.buffer)}[{self._address(read, point)}]"
 
     def _name(self, buffer: Buffer) -> str:
@@ -261,7 +261,7 @@ class _Stage:
             return _POINTERS[buffer.kind]
         return self._constants.setdefault(buffer, f"c{len(self._constants)}")
 
-    def _address(self, read: Read, point: Sequence[int]) -> str:
+    def _address(self, read: ElementRead, point: Sequence[int]) -> str:
         start, terms = read.offset + read.buffer.start, []
         for axis, step in enumerate(read.strides):
             start += step * point[axis]

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from attnlab.errors import WrongUsage
 from attnlab.simd.program import Stage
-from attnlab.simd.terms import Apply, Buffer, Read, Reduce, Scalar, Term, reads
-from attnlab.simd.trace import Traced
+from attnlab.simd.terms import Apply, Buffer, ElementRead, Reduce, Scalar, Term, reads
+from attnlab.simd.trace import TracedStep
 
 aten = torch.ops.aten
 
@@ -32,7 +32,7 @@ class Interpreter:
 
     def __init__(
         self,
-        recorded: Traced,
+        recorded: TracedStep,
         example: Sequence[Tensor],
         width: int,
         dtype: torch.dtype,
@@ -68,7 +68,7 @@ class _Memory:
     """The tensors behind the program's buffers, (element, member), and a store of those that are
     free."""
 
-    def __init__(self, recorded: Traced, width: int, dtype: torch.dtype) -> None:
+    def __init__(self, recorded: TracedStep, width: int, dtype: torch.dtype) -> None:
         self.width, self.dtype = width, dtype
         lasting = (
             recorded.parameters,
@@ -160,7 +160,7 @@ class _Writer:
     def _do(self, function: Callable[..., object], *arguments: Any, **options: Any) -> None:
         self._calls.append(partial(function, *arguments, **options))
 
-    def _view(self, read: Read, shape: tuple[int, ...]) -> Tensor:
+    def _view(self, read: ElementRead, shape: tuple[int, ...]) -> Tensor:
         tensor = self._memory.behind(read.buffer)
         width = tensor.shape[1]
         strides = [stride * width for stride in read.strides]
@@ -176,7 +176,7 @@ class _Writer:
         to it."""
         if isinstance(term, Scalar):
             return term.value
-        if isinstance(term, Read) and term.where is None:
+        if isinstance(term, ElementRead) and term.where is None:
             return self._view(term, shape)
         if isinstance(term, Apply) and (term.name == "is_true" or term.name in _TRUTHS):
             return self._truth(term, shape)
@@ -201,9 +201,9 @@ class _Writer:
     def _compute(self, term: Term, shape: tuple[int, ...], target: Tensor) -> None:
         if isinstance(term, Scalar):
             self._do(target.fill_, term.value)
-        elif isinstance(term, Read) and term.where is not None:
+        elif isinstance(term, ElementRead) and term.where is not None:
             self._look_up(term, shape, target)
-        elif isinstance(term, Read):
+        elif isinstance(term, ElementRead):
             self._do(target.copy_, self._view(term, shape))
         elif isinstance(term, Reduce):
             self._reduce(term, shape, target)
@@ -277,7 +277,7 @@ class _Writer:
     def _tensor(self, value: Tensor | float) -> Tensor:
         return value if isinstance(value, Tensor) else torch.tensor(value, dtype=self._memory.dtype)
 
-    def _addresses(self, read: Read, shape: tuple[int, ...]) -> Tensor:
+    def _addresses(self, read: ElementRead, shape: tuple[int, ...]) -> Tensor:
         """Return where each element's number lies: (element, 1) for all members alike, or (element,
         member)."""
         address = torch.tensor(read.offset)
@@ -298,7 +298,7 @@ class _Writer:
         self._do(flat.add_, address)
         return flat
 
-    def _look_up(self, read: Read, shape: tuple[int, ...], target: Tensor) -> None:
+    def _look_up(self, read: ElementRead, shape: tuple[int, ...], target: Tensor) -> None:
         source, places = self._memory.behind(read.buffer), self._addresses(read, shape)
         if source.shape[1] != self._memory.width:
             source = source.expand(-1, self._memory.width)
@@ -310,7 +310,7 @@ class _Writer:
             self._do(torch.gather, source, 0, places, out=flat)
         self._do(target.copy_, buffer)
 
-    def _add_up(self, target: Read, shape: tuple[int, ...], value: Tensor | float) -> None:
+    def _add_up(self, target: ElementRead, shape: tuple[int, ...], value: Tensor | float) -> None:
         tensor, places = self._memory.behind(target.buffer), self._addresses(target, shape)
         flat = self._new(shape)
         if isinstance(value, Tensor):

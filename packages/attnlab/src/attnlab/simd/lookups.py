@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.simd.program import Operand, Program, is_zero, rule, shape_of
+from attnlab.simd.program import Operand, StepProgram, is_zero, rule, shape_of
 from attnlab.simd.terms import (
+    ElementRead,
     NotExpressible,
-    Read,
     Scalar,
     Value,
     broadcast,
@@ -23,7 +23,7 @@ from attnlab.simd.terms import (
 aten = torch.ops.aten
 
 
-def picked(program: Program, x: Operand, axis: int, ids: Operand) -> Value:
+def picked(program: StepProgram, x: Operand, axis: int, ids: Operand) -> Value:
     """Take one place of an axis, another for each id: x (…, n, …) without the axis and ids
     broadcast together."""
     value, places = program.operand(x), program.operand(ids)
@@ -35,7 +35,7 @@ def picked(program: Program, x: Operand, axis: int, ids: Operand) -> Value:
 
 
 def added_up(
-    program: Program, x: Operand, shape: tuple[int, ...], axis: int, ids: Operand
+    program: StepProgram, x: Operand, shape: tuple[int, ...], axis: int, ids: Operand
 ) -> Value:
     """Add elements to places of an axis among zeros, the backward of `picked`: x and ids of one
     shape.
@@ -45,38 +45,38 @@ def added_up(
     value, places = program.value(x), program.operand(ids)
     whole = Value(shape, program.zeros(shape))
     target = _places(program, whole, axis % len(shape), places, value.shape)
-    assert isinstance(target, Read)
+    assert isinstance(target, ElementRead)
     program.store(value, target, is_sum=True)
     return whole
 
 
 def _places(
-    program: Program, whole: Value, axis: int, ids: Value, shape: Sequence[int]
-) -> Read | Scalar:
+    program: StepProgram, whole: Value, axis: int, ids: Value, shape: Sequence[int]
+) -> ElementRead | Scalar:
     """Let ids say which place of an axis to read, or to write, for each element of a shape."""
     rest = [size for other, size in enumerate(whole.shape) if other != axis]
     place = expanded(program.view(sliced(whole, axis, 0, 1), rest), shape).term
     chosen = expanded(ids, shape).term
     if isinstance(place, Scalar):
         return place
-    assert isinstance(place, Read)
-    assert isinstance(whole.term, Read)
+    assert isinstance(place, ElementRead)
+    assert isinstance(whole.term, ElementRead)
     step = whole.term.strides[axis]
     if isinstance(chosen, Scalar):
         return replace(place, offset=place.offset + int(chosen.value) * step)
-    assert isinstance(chosen, Read)
+    assert isinstance(chosen, ElementRead)
     return replace(place, where=chosen, pick=step, pick_size=whole.shape[axis])
 
 
 @rule(aten.embedding.default)
-def _embedding(program: Program, table: Operand, ids: Operand, *_: Any) -> Value:
+def _embedding(program: StepProgram, table: Operand, ids: Operand, *_: Any) -> Value:
     places = program.operand(ids)
     return picked(program, table, 0, program.view(places, [*places.shape, 1]))
 
 
 @rule(aten.embedding_dense_backward.default)
 def _embedding_backward(
-    program: Program, grad: Operand, ids: Operand, rows: int, padding: int, by_count: bool
+    program: StepProgram, grad: Operand, ids: Operand, rows: int, padding: int, by_count: bool
 ) -> Value:
     if padding >= 0 or by_count:
         raise NotExpressible("an embedding has a padding index or scales its gradient by counts")
@@ -86,7 +86,7 @@ def _embedding_backward(
 
 
 @rule(aten.index_select.default)
-def _index_select(program: Program, x: Value, axis: int, ids: Operand) -> Value:
+def _index_select(program: StepProgram, x: Value, axis: int, ids: Operand) -> Value:
     axis %= len(x.shape)
     places = program.operand(ids)
     before, after = x.shape[: axis + 1], x.shape[axis + 1 :]
@@ -95,14 +95,14 @@ def _index_select(program: Program, x: Value, axis: int, ids: Operand) -> Value:
 
 
 @rule(aten.index.Tensor)
-def _index(program: Program, x: Value, ids: Sequence[Operand | None]) -> Value:
+def _index(program: StepProgram, x: Value, ids: Sequence[Operand | None]) -> Value:
     axis, places = _only(program, ids, x.shape)
     return _index_select(program, x, axis, places)
 
 
 @rule(aten.index_put.default)
 def _index_put(
-    program: Program,
+    program: StepProgram,
     x: Operand,
     ids: Sequence[Operand | None],
     source: Operand,
@@ -120,7 +120,7 @@ def _index_put(
 
 
 def _only(
-    program: Program, ids: Sequence[Operand | None], shape: Sequence[int]
+    program: StepProgram, ids: Sequence[Operand | None], shape: Sequence[int]
 ) -> tuple[int, Operand]:
     """Return the one axis that ids are given for, and them; those below 0 count from the end."""
     (axis, places), *more = [
@@ -136,7 +136,7 @@ def _only(
 
 
 @rule(aten.gather.default)
-def _gather(program: Program, x: Operand, axis: int, ids: Operand, **_: Any) -> Value:
+def _gather(program: StepProgram, x: Operand, axis: int, ids: Operand, **_: Any) -> Value:
     value, places = program.operand(x), program.operand(ids)
     axis %= len(value.shape)
     for other, size in enumerate(places.shape):  # there may be fewer ids than places
@@ -148,7 +148,9 @@ def _gather(program: Program, x: Operand, axis: int, ids: Operand, **_: Any) -> 
 
 
 @rule(aten.scatter.value)
-def _scatter_value(program: Program, x: Operand, axis: int, ids: Operand, number: float) -> Value:
+def _scatter_value(
+    program: StepProgram, x: Operand, axis: int, ids: Operand, number: float
+) -> Value:
     shape, places = shape_of(x), program.operand(ids)
     axis %= len(shape)
     if not is_zero(x) or places.shape != (*shape[:axis], 1, *shape[axis + 1 :]):
@@ -159,7 +161,9 @@ def _scatter_value(program: Program, x: Operand, axis: int, ids: Operand, number
 
 
 @rule(aten.scatter_add.default)
-def _scatter_add(program: Program, x: Operand, axis: int, ids: Operand, source: Operand) -> Value:
+def _scatter_add(
+    program: StepProgram, x: Operand, axis: int, ids: Operand, source: Operand
+) -> Value:
     if not is_zero(x):
         raise NotExpressible("numbers are added to places of a tensor that is not zero")
     shape, value = shape_of(x), program.value(source)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.simd.program import RULES, Operand, Program, rule
-from attnlab.simd.terms import NotExpressible, Read, Value, broadcast, expanded
+from attnlab.simd.program import RULES, Operand, StepProgram, rule
+from attnlab.simd.terms import ElementRead, NotExpressible, Value, broadcast, expanded
 
 aten = torch.ops.aten
 
@@ -26,12 +26,12 @@ _TRUTHS = {
 """Operations that go by their name in `arithmetic.h`; of truths, by PyTorch's name."""
 
 
-def _number(program: Program, x: Operand) -> Value:
+def _number(program: StepProgram, x: Operand) -> Value:
     value = program.value(x)
     return program.apply("as_number", value) if value.is_bool else value
 
 
-def _truth(program: Program, x: Operand) -> Value:
+def _truth(program: StepProgram, x: Operand) -> Value:
     value = program.value(x)
     if not value.is_bool:
         raise NotExpressible("whole numbers are combined bit by bit")
@@ -40,9 +40,9 @@ def _truth(program: Program, x: Operand) -> Value:
 
 def _elementwise(
     name: str,
-    made: Callable[[Program, Operand], Value],
+    made: Callable[[StepProgram, Operand], Value],
     is_bool: bool,
-    program: Program,
+    program: StepProgram,
     *operands: Operand,
 ) -> Value:
     return program.apply(name, *(made(program, x) for x in operands), is_bool=is_bool)
@@ -63,37 +63,37 @@ for _name, _own_name in _TRUTHS.items():
 
 
 @rule(aten.mul.Tensor, aten.mul.Scalar)
-def _mul(program: Program, x: Operand, y: Operand) -> Value:
+def _mul(program: StepProgram, x: Operand, y: Operand) -> Value:
     if _are_truths(program, x, y):
         return program.apply("logical_and", x, y, is_bool=True)
     return program.apply("mul", _number(program, x), _number(program, y))
 
 
-def _are_truths(program: Program, x: Operand, y: Operand) -> bool:
+def _are_truths(program: StepProgram, x: Operand, y: Operand) -> bool:
     return program.value(x).is_bool and program.value(y).is_bool
 
 
 @rule(aten.add.Tensor, aten.add.Scalar)
-def _add(program: Program, x: Operand, y: Operand, *, alpha: float = 1) -> Value:
+def _add(program: StepProgram, x: Operand, y: Operand, *, alpha: float = 1) -> Value:
     if alpha == 1 and _are_truths(program, x, y):  # true and true is true, not two
         return program.apply("logical_or", x, y, is_bool=True)
     return program.apply("add", _number(program, x), _times(program, y, alpha))
 
 
 @rule(aten.sub.Tensor, aten.sub.Scalar)
-def _sub(program: Program, x: Operand, y: Operand, *, alpha: float = 1) -> Value:
+def _sub(program: StepProgram, x: Operand, y: Operand, *, alpha: float = 1) -> Value:
     return program.apply("sub", _number(program, x), _times(program, y, alpha))
 
 
-def _times(program: Program, x: Operand, factor: float) -> Value:
+def _times(program: StepProgram, x: Operand, factor: float) -> Value:
     value = _number(program, x)
     return value if factor == 1 else program.apply("mul", value, float(factor))
 
 
 @rule(aten.pow.Tensor_Scalar)
-def _pow(program: Program, x: Value, power: float) -> Value:
+def _pow(program: StepProgram, x: Value, power: float) -> Value:
     if power in (1, 2, 3):
-        if not isinstance(x.term, Read):
+        if not isinstance(x.term, ElementRead):
             x = program.stored(x)
         result = x
         for _ in range(int(power) - 1):
@@ -107,7 +107,7 @@ def _pow(program: Program, x: Value, power: float) -> Value:
 
 @rule(aten.clamp.default)
 def _clamp(
-    program: Program, x: Value, low: float | None = None, high: float | None = None
+    program: StepProgram, x: Value, low: float | None = None, high: float | None = None
 ) -> Value:
     if low is not None:
         x = program.apply("maximum", x, low)
@@ -117,7 +117,7 @@ def _clamp(
 
 
 @rule(aten.where.self)
-def _where(program: Program, condition: Operand, x: Operand, y: Operand) -> Value:
+def _where(program: StepProgram, condition: Operand, x: Operand, y: Operand) -> Value:
     yes, no = _number(program, x), _number(program, y)
     if isinstance(condition, Tensor) and bool((condition == condition.any()).all()):
         chosen = yes if bool(condition.any()) else no  # the same everywhere
@@ -130,14 +130,14 @@ def _where(program: Program, condition: Operand, x: Operand, y: Operand) -> Valu
 
 @rule(aten.sum.dim_IntList)
 def _sum(
-    program: Program, x: Value, axes: Sequence[int] | None, keep: bool = False, **_: Any
+    program: StepProgram, x: Value, axes: Sequence[int] | None, keep: bool = False, **_: Any
 ) -> Value:
     return program.reduce("add", _number(program, x), axes, keep=keep)
 
 
 @rule(aten.mean.default, aten.mean.dim)
 def _mean(
-    program: Program, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any
+    program: StepProgram, x: Value, axes: Sequence[int] | None = None, keep: bool = False, **_: Any
 ) -> Value:
     total = program.reduce("add", x, axes, keep=keep)
     return program.apply("mul", total, max(total.size, 1) / x.size)
@@ -145,7 +145,7 @@ def _mean(
 
 @rule(aten.var_mean.correction)
 def _var_mean(
-    program: Program,
+    program: StepProgram,
     x: Value,
     axes: Sequence[int] | None = None,
     *,
@@ -161,13 +161,13 @@ def _var_mean(
 
 
 @rule(aten.amax.default)
-def _amax(program: Program, x: Value, axes: Sequence[int] = (), keep: bool = False) -> Value:
+def _amax(program: StepProgram, x: Value, axes: Sequence[int] = (), keep: bool = False) -> Value:
     return program.reduce("max", x, axes, keep=keep)
 
 
 @rule(aten.any.dim, aten.any.dims, aten.any.default)
 def _any(
-    program: Program, x: Value, axes: int | Sequence[int] | None = None, keep: bool = False
+    program: StepProgram, x: Value, axes: int | Sequence[int] | None = None, keep: bool = False
 ) -> Value:
     if isinstance(axes, int):
         axes = [axes]
@@ -176,5 +176,5 @@ def _any(
 
 
 @rule(aten.mm.default, aten.bmm.default)
-def _mm(program: Program, a: Operand, b: Operand) -> Value:
+def _mm(program: StepProgram, a: Operand, b: Operand) -> Value:
     return program.product(a, b)

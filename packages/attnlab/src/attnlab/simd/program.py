@@ -13,7 +13,7 @@ from attnlab.simd.terms import (
     Apply,
     Buffer,
     BufferKind,
-    Read,
+    ElementRead,
     Reduce,
     Scalar,
     Term,
@@ -63,13 +63,13 @@ class Stage:
     each index of shape."""
 
     shape: tuple[int, ...]
-    target: Read
+    target: ElementRead
     term: Term
     is_sum: bool = False
 
 
 @dataclass
-class Program:
+class StepProgram:
     """Buffers and stages, written by the operations one after the other."""
 
     stages: list[Stage] = field(default_factory=list)
@@ -93,7 +93,7 @@ class Program:
         key = (x.dtype, tuple(x.shape), x.contiguous().numpy().tobytes())
         if key not in self._constants:
             self._constants[key] = Buffer("constant", x.numel(), values=x.flatten())
-        place = Read(self._constants[key], contiguous(x.shape))
+        place = ElementRead(self._constants[key], contiguous(x.shape))
         return expanded(Value(tuple(x.shape), place), shape).term
 
     def apply(self, name: str, *operands: Operand, is_bool: bool = False) -> Value:
@@ -144,7 +144,7 @@ class Program:
     def operand(self, x: Operand) -> Value:
         """Make sure that a value is read, not computed, since it is needed again and again."""
         value = self.value(x)
-        return value if isinstance(value.term, Read | Scalar) else self.stored(value)
+        return value if isinstance(value.term, ElementRead | Scalar) else self.stored(value)
 
     def view(self, x: Value, shape: list[int]) -> Value:
         """Reshape, by a copy if need be."""
@@ -156,11 +156,11 @@ class Program:
     def stored(self, x: Value, kind: BufferKind = "temporary") -> Value:
         """Compute a value into a buffer of its own, and return the reading of it."""
         buffer = self.buffer(x.size, kind)
-        place = Read(buffer, contiguous(x.shape))
+        place = ElementRead(buffer, contiguous(x.shape))
         self.store(x, place)
         return value_of(x.shape, place, is_bool=x.is_bool)
 
-    def store(self, x: Value, place: Read, *, is_sum: bool = False) -> None:
+    def store(self, x: Value, place: ElementRead, *, is_sum: bool = False) -> None:
         """Compute a value into a place."""
         term = x.term
         if x.is_bool:
@@ -172,9 +172,9 @@ class Program:
         """Make a buffer."""
         return Buffer(kind, max(size, 1))
 
-    def zeros(self, shape: tuple[int, ...]) -> Read:
+    def zeros(self, shape: tuple[int, ...]) -> ElementRead:
         """Make a buffer of zeros, to be written in parts or added to."""
-        place = Read(self.buffer(math.prod(shape)), contiguous(shape))
+        place = ElementRead(self.buffer(math.prod(shape)), contiguous(shape))
         self.store(Value(shape, Scalar(0.0)), place)
         return place
 
@@ -190,5 +190,5 @@ def _without_copies(x: Tensor) -> Tensor:
 
 def _is_plain(term: Term) -> bool:
     if isinstance(term, Apply):
-        return all(isinstance(argument, Read) for argument in term.arguments)
-    return isinstance(term, Read | Scalar)
+        return all(isinstance(argument, ElementRead) for argument in term.arguments)
+    return isinstance(term, ElementRead | Scalar)

@@ -15,7 +15,7 @@ from attnlab.simd.program import Stage
 from attnlab.simd.terms import (
     Apply,
     Buffer,
-    Read,
+    ElementRead,
     Reduce,
     Scalar,
     Term,
@@ -26,7 +26,7 @@ from attnlab.simd.terms import (
 
 
 @dataclass
-class Part:
+class RowLoop:
     """Stages that run one after the other, `rows` times over."""
 
     rows: int
@@ -36,13 +36,13 @@ class Part:
 _GIVEN = ("batch", "constant")
 
 
-def by_rows(stages: Sequence[Stage]) -> list[Part]:
+def by_rows(stages: Sequence[Stage]) -> list[RowLoop]:
     """Put the stages into parts, with as much work as possible in one loop over rows."""
     sizes = Counter[int]()
     for stage in stages:
         if stage.shape and 1 < stage.shape[0] <= 65_536:
             sizes[stage.shape[0]] += _work(stage)
-    best, most = [Part(1, _grouped(stages))], 0
+    best, most = [RowLoop(1, _grouped(stages))], 0
     for rows, _ in sizes.most_common(4):
         parts = _Rows(stages, rows).parts()
         for part in parts:
@@ -99,7 +99,7 @@ class _Rows:
         self.early = _early(stages, self.given, rows)
         self._place_in_order(stages)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[RowLoop]:
         """Return the stages as they will run."""
         kept_whole = self._kept_whole()
         last = max(placed.time for placed in self.placed)
@@ -109,7 +109,7 @@ class _Rows:
                 self._final(placed, kept_whole) for placed in self.placed if placed.time == time
             ]
             if stages:
-                parts.append(Part(self.rows if time % 2 else 1, _grouped(stages)))
+                parts.append(RowLoop(self.rows if time % 2 else 1, _grouped(stages)))
         return parts
 
     def _place_in_order(self, stages: Sequence[Stage]) -> None:
@@ -179,7 +179,7 @@ class _Rows:
     def _place_split(self, stage: Stage, reduce: Reduce) -> None:
         """A sum over rows is complete only after the loop, and so is what is made of it."""
         total = Buffer("temporary", math.prod(stage.shape))
-        place = Read(total, contiguous(stage.shape))
+        place = ElementRead(total, contiguous(stage.shape))
         self._place(Stage(stage.shape, place, reduce))
         self._place(replace(stage, term=_exchanged(stage.term, reduce, place)))
 
@@ -229,7 +229,7 @@ class _Rows:
         return None
 
     def _keeps_rows_apart(
-        self, stage: Stage, axis: _Axis, inputs: Sequence[Read], apart: int | None
+        self, stage: Stage, axis: _Axis, inputs: Sequence[ElementRead], apart: int | None
     ) -> bool:
         """Does one row of the result need one row of each input, or is it a sum over them?"""
         reduce, sizes = reduce_of(stage.term), sizes_of(stage)
@@ -260,7 +260,9 @@ class _Rows:
             return None
         return axis
 
-    def _one_row(self, read: Read, sizes: Sequence[int], axis: _Axis, apart: int) -> Read | None:
+    def _one_row(
+        self, read: ElementRead, sizes: Sequence[int], axis: _Axis, apart: int
+    ) -> ElementRead | None:
         """Turn a read of all rows into a read of one row's share, which lies by itself; None if
         rows would mix."""
         if axis.place >= len(read.strides) or apart == 0:
@@ -311,7 +313,7 @@ class _Rows:
             return stage
         sizes = sizes_of(stage)
 
-        def changed(read: Read) -> Read:
+        def changed(read: ElementRead) -> ElementRead:
             apart = self.sliced.get(read.buffer)
             if apart is None or read.buffer in kept_whole:
                 return _row_of(read, axis)
@@ -319,7 +321,7 @@ class _Rows:
 
         target = with_reads(stage.target, changed)
         term = with_reads(stage.term, changed)
-        assert isinstance(target, Read)
+        assert isinstance(target, ElementRead)
         if axis.place < len(stage.shape):
             shape = _with(stage.shape, axis.place, axis.rest)
             return replace(stage, shape=shape, target=target, term=term)
@@ -329,7 +331,7 @@ class _Rows:
         return replace(stage, target=target, term=changed_term)
 
 
-def _row_of(read: Read, axis: _Axis) -> Read:
+def _row_of(read: ElementRead, axis: _Axis) -> ElementRead:
     """Read one row of what is there whole."""
     if axis.place >= len(read.strides):
         return replace(read, row=0)
@@ -365,7 +367,7 @@ def _early(stages: Sequence[Stage], given: set[Buffer], rows: int) -> set[Stage]
     return early
 
 
-def _all_reads(stage: Stage) -> Iterable[Read]:
+def _all_reads(stage: Stage) -> Iterable[ElementRead]:
     yield from reads(stage.term)
     if stage.target.where is not None:
         yield stage.target.where

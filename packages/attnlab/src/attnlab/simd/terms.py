@@ -19,7 +19,7 @@ class NotExpressible(Exception):
     """These models cannot be computed so; the message is the reason, without a full stop."""
 
 
-class NotCompiled(NotExpressible):
+class CompilationFailed(NotExpressible):
     """Compilation failed: the compiler, or its result."""
 
 
@@ -38,7 +38,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Read:
+class ElementRead:
     """The element at offset + Σ index · stride; with `where`, its number times `pick` is added to
     the address.
 
@@ -49,7 +49,7 @@ class Read:
     buffer: Buffer
     strides: tuple[int, ...]
     offset: int = 0
-    where: "Read | None" = None
+    where: "ElementRead | None" = None
     pick: int = 0
     pick_size: int = 1
     row: int = 0
@@ -80,7 +80,7 @@ class Reduce:
     sizes: tuple[int, ...]
 
 
-Term = Read | Scalar | Apply | Reduce
+Term = ElementRead | Scalar | Apply | Reduce
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def reads(term: Term) -> Iterator[Read]:
+def reads(term: Term) -> Iterator[ElementRead]:
     """Go through all reads of a term, also those that only pick an address."""
-    if isinstance(term, Read):
+    if isinstance(term, ElementRead):
         yield term
         if term.where is not None:
             yield term.where
@@ -133,9 +133,9 @@ def has_reduce(term: Term) -> bool:
     return isinstance(term, Reduce)
 
 
-def with_reads(term: Term, change: Callable[[Read], Read]) -> Term:
+def with_reads(term: Term, change: Callable[[ElementRead], ElementRead]) -> Term:
     """Change all reads, those that pick an address before those they pick for."""
-    if isinstance(term, Read):
+    if isinstance(term, ElementRead):
         if term.where is not None:
             term = replace(term, where=change(term.where))
         return change(term)
@@ -156,7 +156,7 @@ def viewed(value: Value, view: Callable[[Tensor], Tensor]) -> Value:
     """
     rank = len(value.shape)
 
-    def changed(read: Read) -> Read:
+    def changed(read: ElementRead) -> ElementRead:
         viewed = view(torch.empty_strided(value.shape, read.strides[:rank], device="meta"))
         strides = list(viewed.stride())
         for axis, size in enumerate(viewed.shape):

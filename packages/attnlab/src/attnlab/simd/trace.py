@@ -21,12 +21,12 @@ from attnlab.errors import AttnlabError
 from attnlab.simd import lookups as lookups  # which registers its rules
 from attnlab.simd import operations as operations
 from attnlab.simd import views as views
-from attnlab.simd.program import RULES, Operand, Program
+from attnlab.simd.program import RULES, Operand, StepProgram
 from attnlab.simd.terms import (
     Apply,
     Buffer,
+    ElementRead,
     NotExpressible,
-    Read,
     Scalar,
     Term,
     Value,
@@ -76,12 +76,12 @@ _DECOMPOSITIONS[aten.gelu_backward.default] = _gelu_backward
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedStep:
     """A step's program, and where its numbers lie: one buffer each for all parameters, all
     gradients, all buffers in which members differ, and all of a batch, whose tensors begin at
     `batch_starts`."""
 
-    program: Program
+    program: StepProgram
     parameters: Buffer
     gradients: Buffer
     members: Buffer
@@ -95,7 +95,7 @@ def traced(
     parameters: Mapping[str, Tensor],
     different: Mapping[str, Tensor],
     example: Sequence[Tensor],
-) -> Traced:
+) -> TracedStep:
     """Record a step of one member.
 
     Args:
@@ -107,7 +107,7 @@ def traced(
     Raises:
         NotExpressible: an operation has no rule here.
     """
-    graph, program = _graph(loss, parameters, different, example), Program()
+    graph, program = _graph(loss, parameters, different, example), StepProgram()
     parameter_buffer, members, batch = (
         Buffer("parameter", 0),
         Buffer("member", 0),
@@ -124,14 +124,14 @@ def traced(
     gradients, total = Buffer("gradient", parameter_buffer.size), Buffer("loss", 1)
     for output, place in zip(outputs, places, strict=True):
         program.store(program.value(output), replace(place, buffer=gradients))
-    program.store(program.value(last), Read(total, ()))
+    program.store(program.value(last), ElementRead(total, ()))
     starts = [place.offset for place in batch_places]
-    return Traced(program, parameter_buffer, gradients, members, batch, starts, total)
+    return TracedStep(program, parameter_buffer, gradients, members, batch, starts, total)
 
 
-def _place(tensor: Tensor, buffer: Buffer) -> Read:
+def _place(tensor: Tensor, buffer: Buffer) -> ElementRead:
     """Give a tensor the next place in a buffer."""
-    place = Read(buffer, contiguous(tensor.shape), buffer.size)
+    place = ElementRead(buffer, contiguous(tensor.shape), buffer.size)
     buffer.size += tensor.numel()
     return place
 
@@ -164,7 +164,7 @@ def _graph(
     return graph
 
 
-def _lowered(graph: fx.GraphModule, program: Program, inputs: Sequence[Value]) -> list[Any]:
+def _lowered(graph: fx.GraphModule, program: StepProgram, inputs: Sequence[Value]) -> list[Any]:
     """Write the program, going through the operations in order; return the outputs."""
     waiting = iter(inputs)
     known: dict[fx.Node, Any] = {}
@@ -180,7 +180,7 @@ def _lowered(graph: fx.GraphModule, program: Program, inputs: Sequence[Value]) -
     raise AssertionError("a graph without an output")
 
 
-def _call(node: fx.Node, known: Mapping[fx.Node, Any], program: Program) -> Any:
+def _call(node: fx.Node, known: Mapping[fx.Node, Any], program: StepProgram) -> Any:
     arguments = fx.map_arg(node.args, known.__getitem__)
     options = fx.map_arg(node.kwargs, known.__getitem__)
     target: Any = node.target
@@ -214,7 +214,7 @@ def _fault(target: torch._ops.OpOverload, node: fx.Node) -> str:
     return ""
 
 
-def _kept(program: Program, operand: Operand | None, users: int) -> Operand | None:
+def _kept(program: StepProgram, operand: Operand | None, users: int) -> Operand | None:
     """Store what is needed more than once, unless it is as cheap as reading it."""
     if not isinstance(operand, Value) or users < 2 or _is_cheap(operand.term):
         return operand
@@ -243,4 +243,4 @@ def _dtype_of(node: fx.Node | None) -> torch.dtype | None:
 def _is_cheap(term: Term) -> bool:
     if isinstance(term, Apply):
         return term.name in ("is_true", "logical_not", "neg") and _is_cheap(term.arguments[0])
-    return isinstance(term, Read | Scalar)
+    return isinstance(term, ElementRead | Scalar)

@@ -7,31 +7,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlab.simd.program import RULES, Operand, Program, is_zero, rule, shape_of
-from attnlab.simd.terms import NotExpressible, Read, Value, contiguous, sliced, value_of, viewed
+from attnlab.simd.program import RULES, Operand, StepProgram, is_zero, rule, shape_of
+from attnlab.simd.terms import (
+    ElementRead,
+    NotExpressible,
+    Value,
+    contiguous,
+    sliced,
+    value_of,
+    viewed,
+)
 
 aten = torch.ops.aten
 
 
 @rule(aten.view.default, aten.reshape.default)
-def _view(program: Program, x: Value, shape: Sequence[int]) -> Value:
+def _view(program: StepProgram, x: Value, shape: Sequence[int]) -> Value:
     return program.view(x, list(shape))
 
 
 @rule(aten.alias.default, aten.lift_fresh_copy.default, aten.clone.default)
-def _same(program: Program, x: Value, **_: Any) -> Value:
+def _same(program: StepProgram, x: Value, **_: Any) -> Value:
     return x
 
 
 @rule(aten.full_like.default)
 def _full_like(
-    program: Program, x: Value, number: float, *, dtype: torch.dtype | None = None, **_: Any
+    program: StepProgram, x: Value, number: float, *, dtype: torch.dtype | None = None, **_: Any
 ) -> Tensor:
     return torch.full(x.shape, number, dtype=dtype or torch.float64)
 
 
 @rule(aten._to_copy.default)
-def _to_copy(program: Program, x: Value, *, dtype: torch.dtype | None = None, **_: Any) -> Value:
+def _to_copy(
+    program: StepProgram, x: Value, *, dtype: torch.dtype | None = None, **_: Any
+) -> Value:
     is_bool = dtype == torch.bool
     if not is_bool and dtype not in (None, torch.float32, torch.float64):
         raise NotExpressible(f"numbers are turned into {dtype}")
@@ -41,7 +51,7 @@ def _to_copy(program: Program, x: Value, *, dtype: torch.dtype | None = None, **
 
 
 def _view_rule(operation: Any) -> Callable[..., Value]:
-    def apply(program: Program, x: Value, *arguments: Any, **options: Any) -> Value:
+    def apply(program: StepProgram, x: Value, *arguments: Any, **options: Any) -> Value:
         return viewed(x, lambda tensor: operation(tensor, *arguments, **options))
 
     return apply
@@ -59,7 +69,7 @@ for _operation in (
 
 
 @rule(aten.split_with_sizes.default)
-def _split(program: Program, x: Value, sizes: Sequence[int], axis: int = 0) -> list[Value]:
+def _split(program: StepProgram, x: Value, sizes: Sequence[int], axis: int = 0) -> list[Value]:
     start, found = 0, []
     for size in sizes:
         found.append(sliced(x, axis, start, size))
@@ -68,12 +78,12 @@ def _split(program: Program, x: Value, sizes: Sequence[int], axis: int = 0) -> l
 
 
 @rule(aten.cat.default)
-def _cat(program: Program, parts: Sequence[Operand], axis: int = 0) -> Value:
+def _cat(program: StepProgram, parts: Sequence[Operand], axis: int = 0) -> Value:
     values = [value for value in map(program.value, parts) if value.size]
     axis %= len(values[0].shape)
     shape = list(values[0].shape)
     shape[axis] = sum(value.shape[axis] for value in values)
-    whole = Value(tuple(shape), Read(program.buffer(math.prod(shape)), contiguous(shape)))
+    whole = Value(tuple(shape), ElementRead(program.buffer(math.prod(shape)), contiguous(shape)))
     start = 0
     for value in values:
         _store(program, value, whole, axis, start)
@@ -83,7 +93,7 @@ def _cat(program: Program, parts: Sequence[Operand], axis: int = 0) -> Value:
 
 @rule(aten.slice_scatter.default)
 def _slice_scatter(
-    program: Program,
+    program: StepProgram,
     x: Operand,
     part: Operand,
     axis: int = 0,
@@ -98,7 +108,7 @@ def _slice_scatter(
 
 
 @rule(aten.constant_pad_nd.default)
-def _pad(program: Program, x: Value, widths: Sequence[int], value: float = 0) -> Value:
+def _pad(program: StepProgram, x: Value, widths: Sequence[int], value: float = 0) -> Value:
     if value != 0:
         raise NotExpressible("a tensor is padded with other numbers than 0")
     for pair in range(len(widths) // 2):
@@ -114,7 +124,7 @@ def _pad(program: Program, x: Value, widths: Sequence[int], value: float = 0) ->
 
 
 def _padded(
-    program: Program, x: Value, shape: Sequence[int], axis: int, start: int, step: int = 1
+    program: StepProgram, x: Value, shape: Sequence[int], axis: int, start: int, step: int = 1
 ) -> Value:
     """Put x among zeros."""
     if tuple(shape) == x.shape:
@@ -124,7 +134,9 @@ def _padded(
     return whole
 
 
-def _store(program: Program, x: Value, whole: Value, axis: int, start: int, step: int = 1) -> None:
+def _store(
+    program: StepProgram, x: Value, whole: Value, axis: int, start: int, step: int = 1
+) -> None:
     place = sliced(whole, axis, start, x.shape[axis], step).term
-    assert isinstance(place, Read)
+    assert isinstance(place, ElementRead)
     program.store(x, place)

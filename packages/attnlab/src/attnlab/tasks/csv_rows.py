@@ -119,7 +119,7 @@ def columns_of(lines: Iterable[str], delimiter: str, header: Sequence[str]) -> l
     return columns
 
 
-class Rows:
+class CsvRows:
     """Iterate over the rows of a file of cells.
 
     Args:

@@ -51,7 +51,7 @@ _PAIRS = torch.tensor(list(map(_ids_of, FACTS.items())))
 
 
 @dataclass(frozen=True)
-class Split:
+class SourceSplit:
     """The sources of a data set, (samples, 5) each, in three parts."""
 
     train: Tensor
@@ -59,7 +59,7 @@ class Split:
     test: Tensor
 
 
-class Batch(NamedTuple):
+class LookupBatch(NamedTuple):
     """A batch for training.
 
     source (batch, source length) with its `source_real`, False at padding · target_input and
@@ -90,11 +90,11 @@ def sample(num_samples: int, generator: torch.Generator) -> Tensor:
     return sources[torch.randint(len(sources), (num_samples,), generator=generator)]
 
 
-def make_split(num_samples: int, generator: torch.Generator) -> Split:
+def make_split(num_samples: int, generator: torch.Generator) -> SourceSplit:
     """Draw a data set, and part it 80/10/10."""
     require_integer("num_samples", num_samples, low=10)
     drawn, tenth = sample(num_samples, generator), num_samples // 10
-    return Split(drawn[: -2 * tenth], drawn[-2 * tenth : -tenth], drawn[-tenth:])
+    return SourceSplit(drawn[: -2 * tenth], drawn[-2 * tenth : -tenth], drawn[-tenth:])
 
 
 def key_of(sources: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def target_output(answers: Tensor) -> Tensor:
     return torch.stack((answers, torch.full_like(answers, EOS)), -1)
 
 
-def make_batch(sources: Tensor, *, length: int | None = None) -> Batch:
+def make_batch(sources: Tensor, *, length: int | None = None) -> LookupBatch:
     """Put samples together, source and target padded to `length` tokens; None pads nothing.
 
     >>> batch = make_batch(parse("name color red item blue").unsqueeze(0), length=6)
@@ -136,7 +136,7 @@ def make_batch(sources: Tensor, *, length: int | None = None) -> Batch:
     source, source_real = _padded(sources, length)
     decoder_input, target_real = _padded(target_input(answers), length)
     wanted, _ = _padded(target_output(answers), length)
-    return Batch(source, source_real, decoder_input, wanted, target_real)
+    return LookupBatch(source, source_real, decoder_input, wanted, target_real)
 
 
 def parse(text: str) -> Tensor:

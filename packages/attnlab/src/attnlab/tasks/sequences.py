@@ -17,7 +17,7 @@ from torch import Tensor
 from attnlab.errors import WrongUsage, require_known
 from attnlab.shapes import require_integer
 
-Rule = Literal[
+SequenceRule = Literal[
     "sort",
     "reverse",
     "copy",
@@ -49,12 +49,12 @@ class SequenceTask:
     'abc'
     """
 
-    rule: Rule = "sort"
+    rule: SequenceRule = "sort"
     letters: int = 3
     length: int = 3
 
     def __post_init__(self) -> None:
-        require_known("task", self.rule, get_args(Rule))
+        require_known("task", self.rule, get_args(SequenceRule))
         require_integer("letters", self.letters)
         require_integer("length", self.length, low=1 + (self.rule == "induction"))
         if self.letters > len(_ALPHABET):

@@ -19,8 +19,8 @@ from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.tasks.csv_rows import (
     DAMAGED,
     PACKED,
+    CsvRows,
     Quoting,
-    Rows,
     columns_of,
     encoding_of,
     kind_of,
@@ -63,12 +63,12 @@ class Columns:
             raise WrongUsage(f"delimiter must be one character; got {self.delimiter!r}.")
 
 
-Row = dict[str, object]
+LabelledRow = dict[str, object]
 """A row by the names text, label and split, the values as they came; or by `texts.REFUSED` alone,
 the reason why it was left out."""
 
 
-def read_texts(source: str, columns: Columns | None = None) -> list[Row]:
+def read_texts(source: str, columns: Columns | None = None) -> list[LabelledRow]:
     """Read the rows of a CSV, TSV, JSON, JSONL or Parquet file, or of a data set on the hub.
 
     Returns:
@@ -143,7 +143,7 @@ def _pick(names: Sequence[str], columns: Columns, where: str) -> dict[str, str]:
     return chosen
 
 
-def _read_csv(path: Path, columns: Columns) -> list[Row]:
+def _read_csv(path: Path, columns: Columns) -> list[LabelledRow]:
     try:
         return _read_cells(path, columns, columns.delimiter or ",")
     except csv.Error as error:
@@ -154,7 +154,7 @@ def _read_csv(path: Path, columns: Columns) -> list[Row]:
         ) from None
 
 
-def _read_tsv(path: Path, columns: Columns) -> list[Row]:
+def _read_tsv(path: Path, columns: Columns) -> list[LabelledRow]:
     try:
         return _read_cells(path, columns, "\t")
     except csv.Error:  # many a TSV knows no quoting: there a quote is a character like any other
@@ -167,17 +167,17 @@ def _read_tsv(path: Path, columns: Columns) -> list[Row]:
 
 def _read_cells(
     path: Path, columns: Columns, delimiter: str, quoting: Quoting = csv.QUOTE_MINIMAL
-) -> list[Row]:
+) -> list[LabelledRow]:
     content = _decoded(path, columns.encoding)
     limit = csv.field_size_limit(2**31 - 1)
-    rows = Rows(_lines(content), delimiter, quoting, strict=True)
+    rows = CsvRows(_lines(content), delimiter, quoting, strict=True)
     try:
         header = next((cells for cells in rows if "".join(cells).strip()), None)
         if header is None:
             raise WrongUsage(f"{path} is empty; expected a line with the names of columns.")
         if not columns.has_header:
             header = list(map(str, range(1, len(header) + 1)))
-            rows = Rows(_lines(content), delimiter, quoting, strict=True)
+            rows = CsvRows(_lines(content), delimiter, quoting, strict=True)
         chosen = _pick(header, columns, str(path))
         known = columns_of(_lines(content), delimiter, header)
         rows.name_columns(header, columns.text, known)
@@ -194,7 +194,7 @@ def _lines(content: str) -> Iterable[str]:
     return io.StringIO(content, newline="")
 
 
-def _row_of(cells: Sequence[str], header: Sequence[str], places: Mapping[str, int]) -> Row:
+def _row_of(cells: Sequence[str], header: Sequence[str], places: Mapping[str, int]) -> LabelledRow:
     if len(cells) != len(header):
         return {REFUSED: "rows with more or fewer cells than the file has columns, left out"}
     if cells == header:
@@ -202,7 +202,7 @@ def _row_of(cells: Sequence[str], header: Sequence[str], places: Mapping[str, in
     return {name: cells[place] for name, place in places.items()}
 
 
-def _read_json(path: Path, columns: Columns) -> list[Row]:
+def _read_json(path: Path, columns: Columns) -> list[LabelledRow]:
     """Read a JSON array of objects, or an object a line."""
     content = _decoded(path, columns.encoding)
     if content.lstrip().startswith("["):
@@ -217,7 +217,7 @@ def _read_json(path: Path, columns: Columns) -> list[Row]:
     return [{name: row.get(column) for name, column in chosen.items()} for row in values]
 
 
-def _array(content: str, path: Path) -> list[Row]:
+def _array(content: str, path: Path) -> list[LabelledRow]:
     try:
         values: list[Any] = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -230,8 +230,8 @@ def _array(content: str, path: Path) -> list[Row]:
     return values
 
 
-def _objects_of_lines(content: str, path: Path) -> list[Row]:
-    values: list[Row] = []
+def _objects_of_lines(content: str, path: Path) -> list[LabelledRow]:
+    values: list[LabelledRow] = []
     for number, line in enumerate(content.split("\n"), 1):
         if not line.strip():
             continue
@@ -248,7 +248,7 @@ def _objects_of_lines(content: str, path: Path) -> list[Row]:
     return values
 
 
-def _read_parquet(path: Path, columns: Columns) -> list[Row]:
+def _read_parquet(path: Path, columns: Columns) -> list[LabelledRow]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -274,7 +274,7 @@ def _plain_value(value: Any) -> object:
     return plain
 
 
-def _read_hub(name: str, columns: Columns) -> list[Row]:
+def _read_hub(name: str, columns: Columns) -> list[LabelledRow]:
     try:
         import datasets
     except ImportError:
@@ -287,7 +287,7 @@ def _read_hub(name: str, columns: Columns) -> list[Row]:
     except Exception as error:  # the library raises errors of many kinds, all about the world
         words = str(error).splitlines()[0][:200]
         raise CouldNotRun(f"could not load {name} from the hub: {words}") from None
-    rows: list[Row] = []
+    rows: list[LabelledRow] = []
     known = list(itertools.chain(*SPLITS.values()))
     for split, table in splits.items():
         if split not in known:
@@ -328,7 +328,7 @@ def _decoded(path: Path, encoding: str) -> str:
     return text
 
 
-_READERS: dict[str, Callable[[Path, Columns], list[Row]]] = {
+_READERS: dict[str, Callable[[Path, Columns], list[LabelledRow]]] = {
     ".csv": _read_csv,
     ".tsv": _read_tsv,
     ".jsonl": _read_json,

@@ -49,7 +49,7 @@ class Collection:
     counts: list[tuple[str, int]]
 
 
-class Split(NamedTuple):
+class TextSplit(NamedTuple):
     """Rows for training, for validation and for test."""
 
     train: list[LabelledText]
@@ -248,7 +248,7 @@ def split_by_text(
 
 def split_by_file(
     rows: Sequence[LabelledText], share: float, generator: torch.Generator
-) -> tuple[Split, str]:
+) -> tuple[TextSplit, str]:
     """Split as the file says, as far as it does, and by distinct text where it does not.
 
     Returns:
@@ -277,8 +277,8 @@ def split_by_file(
     if not validation:
         train, validation = split_by_text(train, share / 2, generator)
         said.append("The validation texts were drawn by distinct text, class by class.")
-    split = Split(train, validation, test)
-    empty = [name for name, part in zip(Split._fields, split, strict=True) if not part]
+    split = TextSplit(train, validation, test)
+    empty = [name for name, part in zip(TextSplit._fields, split, strict=True) if not part]
     if empty:
         raise WrongUsage(
             f"there are too few texts to split: {len(rows):,} leave none for "

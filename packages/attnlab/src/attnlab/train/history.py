@@ -13,7 +13,7 @@ from attnlab.display import displayed
 
 _NUMBERS = ("losses", "norms", "rates")
 
-Line = dict[str, Any]
+MetricsLine = dict[str, Any]
 """A line of metrics: the step, a whole number, and figures by name."""
 
 
@@ -72,15 +72,15 @@ class History:
         member_evaluations = zip(self.judged_steps, self.evaluations[member], strict=False)
         return max(member_evaluations, key=lambda judged: judged[1].score, default=None)
 
-    def lines(self, member: int) -> list[Line]:
+    def lines(self, member: int) -> list[MetricsLine]:
         """Return a member's lines of metrics, in order."""
-        lines: list[Line] = []
+        lines: list[MetricsLine] = []
         if self.steps:
             for time, numbers in enumerate(self._numbers()[member].tolist()):
                 lines += self._lines(time, member, numbers)
         return lines
 
-    def lines_of(self, time: int) -> Iterator[tuple[int, Line]]:
+    def lines_of(self, time: int) -> Iterator[tuple[int, MetricsLine]]:
         """Yield the lines of one note: (member, line), member by member."""
         rows = torch.stack((self.losses[time], self.norms[time], self.rates[time]), -1)
         for member, numbers in enumerate(rows.tolist()):
@@ -152,7 +152,7 @@ class History:
             self._stacked = torch.stack(kept, -1)
         return self._stacked
 
-    def _lines(self, time: int, member: int, numbers: Sequence[float]) -> Iterator[Line]:
+    def _lines(self, time: int, member: int, numbers: Sequence[float]) -> Iterator[MetricsLine]:
         """Yield the lines of a member at one note; none after its end."""
         step, end = self.steps[time], self.ends[member]
         if end is not None and step > end:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Held:
+class DeferredSignal:
     """The signal that is held back, if one came."""
 
     def __init__(self) -> None:
@@ -34,14 +34,14 @@ class Held:
 
 
 @contextmanager
-def held_back() -> Iterator[Held]:
+def held_back() -> Iterator[DeferredSignal]:
     """Hold back the first SIGINT or SIGTERM within the `with`, until `deliver` is called or it
     ends.
 
     A signal without a handler in Python (SIGTERM by default) is left as it is, and so are all
     signals outside the main thread, where no handler can be set.
     """
-    held = Held()
+    held = DeferredSignal()
     if threading.current_thread() is threading.main_thread():
         for held_signal in (signal.SIGINT, signal.SIGTERM):
             handler = signal.getsignal(held_signal)

@@ -25,10 +25,10 @@ from attnlab.train.checkpoint import Checkpoint, Pace, latest_checkpoint, tidy, 
 from attnlab.train.compatibility import Description, describe_training, read_history, versions
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.faults import NotFinite, first_not_finite
-from attnlab.train.history import Evaluation, History, Line, plain, summary
-from attnlab.train.interrupts import Held, held_back
+from attnlab.train.history import Evaluation, History, MetricsLine, plain, summary
+from attnlab.train.interrupts import DeferredSignal, held_back
 from attnlab.train.layouts.choose import choose_layout
-from attnlab.train.layouts.layout import Batches, Layout, Loss, Progress
+from attnlab.train.layouts.layout import Batches, Layout, Loss, StepResults
 from attnlab.train.layouts.sequential import batch_of
 from attnlab.train.layouts.update import MOMENTS
 from attnlab.train.layouts.vmap import over_members
@@ -37,7 +37,7 @@ from attnlab.train.members import Member as Member
 from attnlab.train.members import Trained as Trained
 from attnlab.train.members import TrainResult as TrainResult
 from attnlab.train.members import common_config
-from attnlab.train.observer import Observer, Silent
+from attnlab.train.observer import Observer, SilentObserver
 from attnlab.train.schedule import Schedule, is_judged, span_at
 
 
@@ -48,7 +48,7 @@ def train_together(
     stop: Callable[[Sequence[Evaluation]], bool] | None = None,
     observer: Observer | None = None,
     folder: Path | None = None,
-    record: Callable[[int, Line], None] | None = None,
+    record: Callable[[int, MetricsLine], None] | None = None,
     layout: LayoutName = "auto",
     engine: EngineName = "auto",
     num_threads: int | None = None,
@@ -81,7 +81,7 @@ def train_together(
     """
     require_known("layout", layout, get_args(LayoutName))
     require_known("engine", engine, get_args(EngineName))
-    training = _Training(members, loss, stop, observer or Silent(), folder, record)
+    training = _Training(members, loss, stop, observer or SilentObserver(), folder, record)
     with ExitStack() as stack:
         checkpoint = None
         if folder is not None:
@@ -105,7 +105,7 @@ class _Training:
     stop: Callable[[Sequence[Evaluation]], bool] | None
     observer: Observer
     folder: Path | None
-    record: Callable[[int, Line], None] | None
+    record: Callable[[int, MetricsLine], None] | None
 
     def __post_init__(self) -> None:
         members = self.members
@@ -166,7 +166,7 @@ class _Training:
             tell=self.observer.tell,
         )
 
-    def _advance(self, done: int, layout: Layout, held: Held) -> None:
+    def _advance(self, done: int, layout: Layout, held: DeferredSignal) -> None:
         """Take all remaining steps."""
         pace = Pace()
         while not self._is_finished(done):
@@ -192,7 +192,7 @@ class _Training:
         return done >= self._config.steps or None not in self._history.ends
 
     def _find_faults(
-        self, progress: Progress, start: int, batches: Sequence[Batches], layout: Layout
+        self, progress: StepResults, start: int, batches: Sequence[Batches], layout: Layout
     ) -> None:
         """End the members whose loss or gradient was not finite; they keep the state before that
         step."""
@@ -223,7 +223,7 @@ class _Training:
             what += "; the last good checkpoint is kept"
         raise NotFinite(f"{what}. Try a smaller learning_rate.")
 
-    def _note(self, step: int, progress: Progress, layout: Layout) -> None:
+    def _note(self, step: int, progress: StepResults, layout: Layout) -> None:
         """Record the loss since the last note, and evaluate if it is time."""
         losses = torch.cat(self._since_note).double().mean(0)
         self._since_note.clear()

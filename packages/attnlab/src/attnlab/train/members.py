@@ -8,7 +8,7 @@ from torch import Size, nn
 from attnlab.display import displayed
 from attnlab.errors import WrongUsage
 from attnlab.train.config import TrainConfig
-from attnlab.train.history import Evaluation, History, Line
+from attnlab.train.history import Evaluation, History, MetricsLine
 from attnlab.train.layouts.layout import Batches
 
 Draw = Callable[[int, int], Batches]
@@ -49,7 +49,7 @@ class Trained:
 
     best_step: int
     evaluation: Evaluation
-    metrics: list[Line]
+    metrics: list[MetricsLine]
 
 
 @dataclass(frozen=True)

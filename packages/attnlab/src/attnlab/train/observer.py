@@ -17,7 +17,7 @@ class Observer(Protocol):
         """Note a departure from the request, such as a damaged checkpoint."""
 
 
-class Silent:
+class SilentObserver:
     """An observer that does nothing."""
 
     def stage(self, name: str) -> None:

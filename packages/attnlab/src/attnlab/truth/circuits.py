@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from attnlab.look.inputs import Call
 from attnlab.programs import CompiledProgram
 from attnlab.truth.decoys import HeadPlace
-from attnlab.truth.network import Kind, Network, put_together, take_apart
+from attnlab.truth.network import HeadKind, Network, put_together, take_apart
 
-USED: tuple[Kind, ...] = ("program", "twin", "backup")
+USED: tuple[HeadKind, ...] = ("program", "twin", "backup")
 """Heads of these kinds can make the difference between right and wrong answers."""
 
 
@@ -36,7 +36,7 @@ class Circuit:
     model: nn.Module
     inputs: Mapping[str, Tensor]
     answers: Tensor
-    kinds: dict[str, Kind]
+    kinds: dict[str, HeadKind]
     dial: str = ""
 
     @property
@@ -45,7 +45,7 @@ class Circuit:
         return [name for name, kind in self.kinds.items() if kind != "idle"]
 
     @property
-    def decoys(self) -> tuple[Kind, ...]:
+    def decoys(self) -> tuple[HeadKind, ...]:
         """The kinds of decoys in it."""
         kinds = dict.fromkeys(self.kinds.values())
         return tuple(kind for kind in kinds if kind not in ("program", "idle"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnlab.truth.network import Head, Kind, Layer, Network, Stack
+from attnlab.truth.network import HeadKind, MatrixHead, MatrixLayer, MatrixStack, Network
 
 _GAINS = (10.0, 40.0)  # of sharp patterns, whose largest weights are then about 0.9 to 0.99999
 _FAINT = 0.0005  # of what a random head writes where something may read it
@@ -25,21 +25,23 @@ class HeadPlace:
     number: int
     is_cross: bool = False
 
-    def layer_of(self, network: Network) -> Layer:
+    def layer_of(self, network: Network) -> MatrixLayer:
         """Return the layer."""
         return network.stacks[self.stack].layers[self.layer]
 
-    def heads_of(self, network: Network) -> list[Head]:
+    def heads_of(self, network: Network) -> list[MatrixHead]:
         """Return all heads of the same attention."""
         layer = self.layer_of(network)
         return layer.cross if self.is_cross else layer.heads
 
-    def head_of(self, network: Network) -> Head:
+    def head_of(self, network: Network) -> MatrixHead:
         """Return the head."""
         return self.heads_of(network)[self.number]
 
 
-def add_decoy(network: Network, kind: Kind, target: HeadPlace, random: np.random.Generator) -> None:
+def add_decoy(
+    network: Network, kind: HeadKind, target: HeadPlace, random: np.random.Generator
+) -> None:
     """Add one decoy, beside the target or of it."""
     if kind == "twin":
         _add_twin(network, target)
@@ -102,16 +104,16 @@ def _add_backup(network: Network, target: HeadPlace) -> None:
     (after.cross if target.is_cross else after.heads).append(copy)
 
 
-def _split(network: Network, target: HeadPlace) -> Layer:
+def _split(network: Network, target: HeadPlace) -> MatrixLayer:
     """Put a layer after an attention, move the hidden units there, and return it."""
-    layer, empty = target.layer_of(network), Layer.empty(network.width)
+    layer, empty = target.layer_of(network), MatrixLayer.empty(network.width)
     after = replace(empty, inner=layer.inner, outer=layer.outer)
     layer.inner, layer.outer = empty.inner, empty.outer
     network.stacks[target.stack].layers.insert(target.layer + 1, after)
     return after
 
 
-def _features(network: Network, stack: Stack, random: np.random.Generator) -> slice:
+def _features(network: Network, stack: MatrixStack, random: np.random.Generator) -> slice:
     """Return four dimensions for decoys: the place, as a point of a circle, and the token."""
     if stack.features is None:
         new = network.grow(4)
@@ -140,7 +142,7 @@ def _add_sharp(network: Network, target: HeadPlace, random: np.random.Generator)
     value[:, there.start + 2 : there.stop] = random.normal(size=(2, 2))
     output = np.zeros((width, 2))
     output[new] = np.eye(2)
-    target.heads_of(network).append(Head(query, key, value, output, "sharp"))
+    target.heads_of(network).append(MatrixHead(query, key, value, output, "sharp"))
 
 
 def _add_random(network: Network, target: HeadPlace, random: np.random.Generator) -> None:
@@ -150,4 +152,4 @@ def _add_random(network: Network, target: HeadPlace, random: np.random.Generator
     output = _FAINT * random.normal(size=(width, 2))
     output[new] = np.eye(2)
     query, key, value = random.normal(size=(3, 2, width + 1))
-    target.heads_of(network).append(Head(query, key, value, output, "random"))
+    target.heads_of(network).append(MatrixHead(query, key, value, output, "random"))

@@ -15,7 +15,7 @@ import torch
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.truth.circuits import Circuit
 from attnlab.truth.labels import Labels, is_wrong, label
-from attnlab.truth.network import Head, Matrix, Network, add_norm
+from attnlab.truth.network import Matrix, MatrixHead, Network, add_norm
 
 _NOISE = 0.01  # standard deviation, as a share of the root mean square of a row
 _HALVINGS = 8
@@ -141,10 +141,10 @@ def _compress_heads(network: Network, width: int) -> None:
         layer.cross = [_narrow(head, channels) for head in layer.cross]
 
 
-def _narrow(head: Head, channels: int) -> Head:
+def _narrow(head: MatrixHead, channels: int) -> MatrixHead:
     query, key = _truncated(head.query.T, head.key, channels)
     output, value = _truncated(head.output, head.value, channels)
-    return Head(query.T, key, value, output, head.kind)
+    return MatrixHead(query.T, key, value, output, head.kind)
 
 
 def _truncated(one: Matrix, two: Matrix, rank: int) -> tuple[Matrix, Matrix]:

@@ -19,7 +19,7 @@ SLOTS = ("query", "key", "value")
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class StreamRead:
     """One reading of the stream, by the queries, keys or values of all heads of an attention.
 
     path, slot: whose · senders: what was written there before, by name (input, position,
@@ -68,7 +68,7 @@ class EdgeCut(Hook):
         return value
 
 
-def reads_of(circuit: Circuit) -> Iterator[Read]:
+def reads_of(circuit: Circuit) -> Iterator[StreamRead]:
     """Yield all readings of the stream by heads, with the senders before them."""
     model: Any = circuit.model
     call = Call.of(circuit.inputs)
@@ -92,7 +92,7 @@ def _reads_of_stack(
     prefix: str,
     written: dict[str, Tensor] | None,
     memory: dict[str, Tensor] | None = None,
-) -> Iterator[Read]:
+) -> Iterator[StreamRead]:
     """Yield the readings of one stack; `written` receives all that it writes."""
     senders = {} if written is None else written
     senders[f"{prefix}embedding"] = recording[f"{prefix}embedding"]
@@ -114,14 +114,14 @@ def _reads_of_stack(
 
 def _reads(
     circuit: Circuit, attention: Any, path: str, known: tuple[dict[str, Tensor], dict[str, Tensor]]
-) -> Iterator[Read]:
+) -> Iterator[StreamRead]:
     heads = []
     for number in range(attention.layout.num_heads):
         if circuit.kinds[f"{path}.{number}"] != "idle":
             heads.append((f"{path}.{number}", number))
     if heads:
         for slot, senders in zip(SLOTS, (*known, known[1]), strict=True):
-            yield Read(path, slot, dict(senders), getattr(attention, slot), tuple(heads))
+            yield StreamRead(path, slot, dict(senders), getattr(attention, slot), tuple(heads))
 
 
 def _written(

@@ -36,7 +36,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class Estimated:
+class EstimateSummary:
     """How well a method estimates the effects of patches, means over circuits with 95 % intervals.
 
     bias, error: estimate less truth over the whole domain, mean over heads, signed and absolute ·
@@ -64,7 +64,7 @@ class Estimated:
 
 def score_estimates(
     name: str, circuits: Iterable[tuple[Circuit, Labels]], *, seed: int = 0
-) -> Estimated:
+) -> EstimateSummary:
     """Score one of `ESTIMATES` on circuits.
 
     Args:
@@ -93,7 +93,7 @@ def score_estimates(
             if not math.isnan(value):  # some circuits have no head without effect
                 values.append(value)
     means = {key: bootstrapped(values) for key, values in figures.items()}
-    return Estimated(name, count, **means, seconds=seconds)
+    return EstimateSummary(name, count, **means, seconds=seconds)
 
 
 def _compared(

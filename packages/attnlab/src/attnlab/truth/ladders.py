@@ -40,14 +40,14 @@ from attnlab.programs.whole_domain import whole_domain
 from attnlab.truth.circuits import Circuit, network_of
 from attnlab.truth.decoys import HeadPlace, add_decoy
 from attnlab.truth.lookups import Lookup, lookup_domain, lookup_network
-from attnlab.truth.network import Kind, Network, put_together, shuffle_heads
+from attnlab.truth.network import HeadKind, Network, put_together, shuffle_heads
 
 LADDERS = ("content", "position", "counting", "composition", "encoder-decoder")
 
 _DRAW = 318
 """Which of many draws: one in which neither the first head nor the last is used more often."""
 
-_LETTERS: dict[str, Kind] = {
+_LETTERS: dict[str, HeadKind] = {
     "s": "sharp",
     "r": "random",
     "x": "suppressor",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attnlab.edits.effects.metrics import IGNORED
-from attnlab.truth.network import Head, Layer, Matrix, Network, Stack
+from attnlab.truth.network import Matrix, MatrixHead, MatrixLayer, MatrixStack, Network
 
 _GAIN = 16.0  # scores of what is looked for; all else scores 0
 
@@ -55,13 +55,13 @@ def lookup_network(lookup: Lookup) -> Network:
         return matrix
 
     places, eye = length + 1, np.eye(letters)
-    encoder_layer, decoder_layer = Layer.empty(width), Layer.empty(width)
+    encoder_layer, decoder_layer = MatrixLayer.empty(width), MatrixLayer.empty(width)
     source = letter
     if lookup.step:
         wanted = np.eye(places, k=-lookup.step)
         wanted[:, 0] = np.eye(places)[0]  # BOS attends to itself, and so it gathers nothing
         query, key = _GAIN * reads((source_place, wanted)), reads((source_place, np.eye(places)))
-        encoder_layer.heads.append(Head(query, key, reads((letter, eye)), writes(moved)))
+        encoder_layer.heads.append(MatrixHead(query, key, reads((letter, eye)), writes(moved)))
         source = moved
     if lookup.place is None:
         query, key = _GAIN * reads((target, eye)), reads((letter, eye))
@@ -71,17 +71,17 @@ def lookup_network(lookup: Lookup) -> Network:
             wanted[lookup.place(position) + 1, position] = 1.0
         query = _GAIN * reads((target_place, wanted))
         key = reads((source_place, np.eye(places)))
-    decoder_layer.cross.append(Head(query, key, reads((source, eye)), writes(answer)))
+    decoder_layer.cross.append(MatrixHead(query, key, reads((source, eye)), writes(answer)))
     tokens = np.zeros((letters + 1, width))
     tokens[range(letters), list(letter)] = 1.0
     tokens[letters, bos[0]] = 1.0
     positions = np.zeros((places, width))
     positions[range(places), list(source_place)] = 1.0
-    encoder = Stack(tokens, positions, [encoder_layer])
+    encoder = MatrixStack(tokens, positions, [encoder_layer])
     tokens, positions = np.zeros((letters + 1, width)), np.zeros((places, width))
     tokens[range(letters), list(target)] = 1.0
     positions[range(places), list(target_place)] = 1.0
-    decoder = Stack(tokens, positions, [decoder_layer])
+    decoder = MatrixStack(tokens, positions, [decoder_layer])
     readout = np.zeros((letters + 1, width + 1))
     readout[:letters, list(answer)] = eye
     return Network([encoder, decoder], readout, bos[0])

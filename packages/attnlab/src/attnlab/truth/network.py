@@ -18,13 +18,13 @@ from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 
 Matrix = NDArray[np.float64]
-Kind = Literal["program", "sharp", "twin", "backup", "suppressor", "random", "idle"]
+HeadKind = Literal["program", "sharp", "twin", "backup", "suppressor", "random", "idle"]
 
 _NORM_SCALE = 1000.0  # of the two constants beside which the rest of the stream is small
 
 
 @dataclass(frozen=True, eq=False)
-class Head:
+class MatrixHead:
     """One head: scores are (query @ x) · (key @ y), and it writes output @ value @ y.
 
     query, key, value: (channel, dimension + 1), the last column a bias · output: (dimension,
@@ -35,7 +35,7 @@ class Head:
     key: Matrix
     value: Matrix
     output: Matrix
-    kind: Kind = "program"
+    kind: HeadKind = "program"
 
     @property
     def width(self) -> int:
@@ -44,30 +44,30 @@ class Head:
 
 
 @dataclass(eq=False)
-class Layer:
+class MatrixLayer:
     """One block: its heads, the heads of cross-attention, and the hidden units.
 
     inner (unit, dimension + 1) and outer (dimension, unit + 1): outer @ relu(inner @ x).
     """
 
-    heads: list[Head]
-    cross: list[Head]
+    heads: list[MatrixHead]
+    cross: list[MatrixHead]
     inner: Matrix
     outer: Matrix
 
     @classmethod
-    def empty(cls, width: int) -> "Layer":
+    def empty(cls, width: int) -> "MatrixLayer":
         """Return a block that does nothing."""
         return cls([], [], np.zeros((0, width + 1)), np.zeros((width, 1)))
 
 
 @dataclass(eq=False)
-class Stack:
+class MatrixStack:
     """An embedding and blocks: tokens (token, dimension), positions (position, dimension)."""
 
     tokens: Matrix
     positions: Matrix
-    layers: list[Layer]
+    layers: list[MatrixLayer]
     features: slice | None = None  # where the decoys read place and token
 
 
@@ -75,7 +75,7 @@ class Stack:
 class Network:
     """An encoder, or an encoder and a decoder, and how the stream is read out."""
 
-    stacks: list[Stack]
+    stacks: list[MatrixStack]
     readout: Matrix
     bos: int | None = None  # the dimension that is 1 at BOS alone
     has_norm: bool = False
@@ -85,7 +85,7 @@ class Network:
         """The dimensions of the stream."""
         return int(self.readout.shape[1]) - 1
 
-    def layers(self) -> Iterator[Layer]:
+    def layers(self) -> Iterator[MatrixLayer]:
         """Go through all blocks."""
         for stack in self.stacks:
             yield from stack.layers
@@ -96,9 +96,9 @@ class Network:
         def read(matrix: Matrix) -> Matrix:
             return np.hstack([matrix[:, :-1] @ reading, matrix[:, -1:]])
 
-        def changed(head: Head) -> Head:
+        def changed(head: MatrixHead) -> MatrixHead:
             query, key, value = map(read, (head.query, head.key, head.value))
-            return Head(query, key, value, writing @ head.output, head.kind)
+            return MatrixHead(query, key, value, writing @ head.output, head.kind)
 
         for stack in self.stacks:
             stack.tokens, stack.positions = stack.tokens @ writing.T, stack.positions @ writing.T
@@ -137,12 +137,12 @@ def take_apart(model: Encoder, bos: int | None) -> Network:
             value = _augmented(block.attention.value)[rows]
             output = _array(block.attention.output.weight)[:, rows]
             if output.any():
-                heads.append(Head(query / width**0.5, key, value, output))
+                heads.append(MatrixHead(query / width**0.5, key, value, output))
         inner = _augmented(block.feed_forward.inner)
         outer = _augmented(block.feed_forward.outer)
-        layers.append(Layer(heads, [], inner, outer))
+        layers.append(MatrixLayer(heads, [], inner, outer))
     positions: Any = model.embedding.positions
-    stack = Stack(_array(model.embedding.tokens.weight), _array(positions.weight), layers)
+    stack = MatrixStack(_array(model.embedding.tokens.weight), _array(positions.weight), layers)
     return Network([stack], _augmented(model.head), bos)
 
 
@@ -154,12 +154,12 @@ def _augmented(linear: Any) -> Matrix:
     return np.hstack([_array(linear.weight), _array(linear.bias)[:, None]])
 
 
-def put_together(network: Network) -> tuple[nn.Module, dict[str, Kind]]:
+def put_together(network: Network) -> tuple[nn.Module, dict[str, HeadKind]]:
     """Make the model, and return it with the kind of each head, by name.
 
     It computes in float64, with weights that float32 holds exactly.
     """
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, HeadKind] = {}
     settings = _settings(network)
     model: Any
     if len(network.stacks) == 1:
@@ -207,7 +207,7 @@ def _settings(network: Network) -> dict[str, Any]:
     }
 
 
-def _write_stack(module: Any, stack: Stack, name: str, kinds: dict[str, Kind]) -> None:
+def _write_stack(module: Any, stack: MatrixStack, name: str, kinds: dict[str, HeadKind]) -> None:
     _fill(module.embedding.tokens.weight, stack.tokens)
     _fill(module.embedding.positions.weight, stack.positions)
     for index, (block, layer) in enumerate(zip(module.layers, stack.layers, strict=True)):
@@ -220,7 +220,9 @@ def _write_stack(module: Any, stack: Stack, name: str, kinds: dict[str, Kind]) -
         _fill(block.feed_forward.outer.bias, layer.outer[:, -1])
 
 
-def _write_heads(attention: Any, heads: list[Head], path: str, kinds: dict[str, Kind]) -> None:
+def _write_heads(
+    attention: Any, heads: list[MatrixHead], path: str, kinds: dict[str, HeadKind]
+) -> None:
     width = attention.query.weight.shape[0] // attention.layout.num_heads
     for number in range(attention.layout.num_heads):
         kinds[f"{path}.{number}"] = "idle"

@@ -27,7 +27,7 @@ def read_tensors(path: Path) -> dict[str, Any]:
     return tensors
 
 
-class Circuit:
+class NumpyCircuit:
     """A model with all its inputs and right answers; `facts` are its entry in suite.json."""
 
     def __init__(self, folder: Path | str, name: str) -> None:

@@ -24,24 +24,24 @@ from attnlab.errors import CouldNotRun
 from attnlab.truth.circuits import Circuit
 from attnlab.truth.labels import Labels
 from attnlab.truth.methods import Method, Scores
-from attnlab.truth.network import Kind
+from attnlab.truth.network import HeadKind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DECOYS: tuple[Kind, ...] = ("sharp", "random", "suppressor", "twin", "backup")
+DECOYS: tuple[HeadKind, ...] = ("sharp", "random", "suppressor", "twin", "backup")
 
 _REASON = 300  # letters of the end of an error
 _ZERO = 1e-3  # of the largest score of a circuit: less is practically zero
 _DRAWS = 2000
 
 
-Sides: TypeAlias = tuple[list[float], list[float]]
+UsedAndUnused: TypeAlias = tuple[list[float], list[float]]
 """The scores of the used and of the unused heads of one attention."""
 
 
 @dataclass(frozen=True)
-class Scored:
+class CircuitScores:
     """A method's scores for one circuit's heads, and the truth.
 
     circuit, ladder: names · heads: their names · values: the method's score of each head · used: is
@@ -53,13 +53,13 @@ class Scored:
     heads: tuple[str, ...]
     values: tuple[float, ...]
     used: tuple[bool, ...]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[HeadKind, ...]
     seconds: float
 
-    def of(self, kind: Kind | None = None) -> list[Sides]:
+    def of(self, kind: HeadKind | None = None) -> list[UsedAndUnused]:
         """Return the scores of used and of unused heads, of one kind alone where it is named, for
         each attention that has both."""
-        by_attention: dict[str, Sides] = {}
+        by_attention: dict[str, UsedAndUnused] = {}
         for head, value, is_used, its_kind in zip(
             self.heads, self.values, self.used, self.kinds, strict=True
         ):
@@ -72,7 +72,7 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodSummary:
     """How well a method does over many circuits.
 
     method, ladder: names · auroc, precision: of the circuits that have used and unused heads in one
@@ -98,7 +98,9 @@ class Row:
         return asdict(self)
 
 
-def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]]) -> list[Scored]:
+def score(
+    name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]]
+) -> list[CircuitScores]:
     """Ask a method about every head of every circuit.
 
     Args:
@@ -109,7 +111,7 @@ def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]])
         circuits: pairs of a `Circuit` and its `Labels`, such as a `Suite`'s.
 
     Returns:
-        one `Scored` for each circuit: the scores of its heads beside the truth.
+        one `CircuitScores` for each circuit: the scores of its heads beside the truth.
 
     Raises:
         CouldNotRun: the method fails, leaves a head out, or gives what is no finite number.
@@ -128,7 +130,7 @@ def score(name: str, method: Method, circuits: Iterable[tuple[Circuit, Labels]])
         kinds = tuple(map(circuit.kinds.__getitem__, used))
         truth = tuple(used.values())
         names = (circuit.name, circuit.ladder, tuple(used))
-        scored.append(Scored(*names, values, truth, kinds, seconds))
+        scored.append(CircuitScores(*names, values, truth, kinds, seconds))
     return scored
 
 
@@ -159,7 +161,7 @@ def _checked_values(
     return tuple(values)
 
 
-def summarize(name: str, scored: Sequence[Scored], ladder: str = "all") -> Row:
+def summarize(name: str, scored: Sequence[CircuitScores], ladder: str = "all") -> MethodSummary:
     """Summarize a method's scores.
 
     Args:
@@ -168,7 +170,7 @@ def summarize(name: str, scored: Sequence[Scored], ladder: str = "all") -> Row:
         ladder: the name of the circuits together.
 
     Returns:
-        the `Row` of a table: areas under the curve and precision with their intervals.
+        the `MethodSummary` of a table: areas under the curve and precision with their intervals.
 
     Raises:
         WrongUsage: nothing was scored.
@@ -178,7 +180,7 @@ def summarize(name: str, scored: Sequence[Scored], ladder: str = "all") -> Row:
         alone = _with_pairs(scored, kind)
         if alone:
             decoys[kind] = bootstrapped(list(map(_auroc_of, alone)))
-    return Row(
+    return MethodSummary(
         method=name,
         ladder=ladder,
         circuits=len(both),
@@ -192,24 +194,26 @@ def summarize(name: str, scored: Sequence[Scored], ladder: str = "all") -> Row:
     )
 
 
-def _with_pairs(circuits: Sequence[Scored], kind: Kind | None = None) -> list[list[Sides]]:
+def _with_pairs(
+    circuits: Sequence[CircuitScores], kind: HeadKind | None = None
+) -> list[list[UsedAndUnused]]:
     """Return the comparisons of each circuit that has any."""
     return list(filter(None, (scored.of(kind) for scored in circuits)))
 
 
-def _auroc_of(circuit: Sequence[Sides]) -> float:
+def _auroc_of(circuit: Sequence[UsedAndUnused]) -> float:
     """Return the mean over the pairs of all attentions."""
     pairs = [len(used) * len(unused) for used, unused in circuit]
     return float(np.average(list(starmap(auroc, circuit)), weights=pairs))
 
 
-def _precision_of(circuit: Sequence[Sides]) -> float:
+def _precision_of(circuit: Sequence[UsedAndUnused]) -> float:
     """Return the mean over the used heads of all attentions."""
     heads = [len(used) for used, _ in circuit]
     return float(np.average(list(starmap(average_precision, circuit)), weights=heads))
 
 
-def _at_zero(scored: Sequence[Scored], *, is_used: bool) -> float:
+def _at_zero(scored: Sequence[CircuitScores], *, is_used: bool) -> float:
     """Return the share of used, or of unused, heads whose score is practically zero."""
     small = []
     for circuit in scored:
@@ -263,7 +267,7 @@ def bootstrapped(values: Sequence[float], seed: int = 0) -> Interval:
     return Interval(float(np.mean(values)), float(low), float(high))
 
 
-def figure_files(rows: Sequence[Row]) -> dict[str, bytes]:
+def figure_files(rows: Sequence[MethodSummary]) -> dict[str, bytes]:
     """Draw the AUROC of each method over all heads and against the decoys: PNG and SVG."""
 
     def of_decoy(kind: str) -> BarSeries:

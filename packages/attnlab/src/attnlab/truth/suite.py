@@ -16,7 +16,7 @@ from attnlab.truth.dials import turned
 from attnlab.truth.labels import Labels, label
 from attnlab.truth.ladders import build_circuit, circuit_names
 
-Proved = tuple[Circuit, Labels]
+ProvedCircuit = tuple[Circuit, Labels]
 SCRIPTS = ("read.py", "relabel.py")
 
 
@@ -28,7 +28,7 @@ class Suite:
     breaks.
     """
 
-    circuits: tuple[Proved, ...]
+    circuits: tuple[ProvedCircuit, ...]
     refused: tuple[str, ...]
 
 
@@ -66,7 +66,7 @@ def make_suite(
     return Suite(tuple(circuits), tuple(refused))
 
 
-def write_suite(folder: Path, circuits: Iterable[Proved]) -> int:
+def write_suite(folder: Path, circuits: Iterable[ProvedCircuit]) -> int:
     """Write circuits with their labels, and the scripts that read and check them; return bytes."""
     make_folder(folder)
     facts = {}

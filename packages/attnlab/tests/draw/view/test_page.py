@@ -175,7 +175,7 @@ def page(browser):
 
 
 def test_the_frame_of_a_notebook_works_in_a_browser(page):
-    page.set_content(view_page_module.Shown(view_page(make_layers()))._repr_html_())
+    page.set_content(view_page_module.NotebookPage(view_page(make_layers()))._repr_html_())
     page.frame_locator("iframe").locator("#view[data-ready='true']").wait_for()
 
 

@@ -4,7 +4,7 @@ import torch
 
 from attnlab.edits import CutEdge, Edit, Patch, RedirectToFirst, UniformPattern, ZeroHead, ZeroSite
 from attnlab.edits.application import edit
-from attnlab.edits.effects import Rule, ablate, patch_all, pattern_effects
+from attnlab.edits.effects import SignificanceRule, ablate, patch_all, pattern_effects
 from attnlab.edits.effects.metrics import Metric, prepare_metric
 from attnlab.edits.effects.significance import adjusted
 from attnlab.look.lens import direct_logits
@@ -127,7 +127,9 @@ def check_controls(seed):
     """The controls that are edits too give what these give one by one."""
     each = given(seed)
     kinds = {"uniform": UniformPattern, "first": RedirectToFirst, "zeroed": ZeroHead}
-    found = pattern_effects(*each.whole, **each.loss, controls=tuple(kinds), rule=Rule(draws=50))
+    found = pattern_effects(
+        *each.whole, **each.loss, controls=tuple(kinds), rule=SignificanceRule(draws=50)
+    )
     assert bool(((found.largest > 0) & (found.largest <= 1) & (found.entropy >= 0)).all())
     places = [{"site": head.path, "head": head.head} for head in found.heads]
     edits = [kind(**place) for place in places for kind in kinds.values()]

@@ -9,8 +9,14 @@ import torch
 from attnlab.draw.number_tables import tables_report
 from attnlab.edits import SetPattern
 from attnlab.edits.application import edit
-from attnlab.edits.effects import CONTROLS, PatchTarget, Rule, SweepOptions, pattern_effects
-from attnlab.edits.effects.baseline import Pattern, pattern_of, run_plain
+from attnlab.edits.effects import (
+    CONTROLS,
+    PatchTarget,
+    SignificanceRule,
+    SweepOptions,
+    pattern_effects,
+)
+from attnlab.edits.effects.baseline import HeadPatterns, pattern_of, run_plain
 from attnlab.edits.effects.controls import PATTERN_CONTROLS, _shuffled
 from attnlab.edits.effects.metrics import Metric, prepare_metric
 from attnlab.edits.sources import other_rows
@@ -25,7 +31,7 @@ from tests.edits.effects.checks import check_controls, close
 from tests.random_models import given, run
 from tests.sampling import sampled
 
-FEW = Rule(draws=50)
+FEW = SignificanceRule(draws=50)
 
 
 @pytest.mark.parametrize("seed", sampled([1, 2, 3, 4, 7, 9, 10, 11, 12, 14, 15], 2))
@@ -67,9 +73,9 @@ def test_each_other_control_is_its_definition(seed):
         draw = {name: generator(seed, "effects", name, 1, str(head)) for name in names}
         donors = other_rows(len(real), draw["frozen"])
         patterns = {
-            "mean": Pattern.renormalised(real.mean(0).expand_as(weights), allowed),
+            "mean": HeadPatterns.renormalised(real.mean(0).expand_as(weights), allowed),
             "value_zeroed": weights.masked_fill(weights == weights.amax(-1, keepdim=True), 0.0),
-            "frozen": Pattern.renormalised(real[donors], allowed),
+            "frozen": HeadPatterns.renormalised(real[donors], allowed),
             "shuffled": _shuffled(
                 weights.unsqueeze(1), allowed.unsqueeze(1), draw["shuffled"]
             ).squeeze(1),
@@ -104,7 +110,7 @@ def test_patterns_keep_to_allowed_keys_and_sum_to_one():
     weights = torch.tensor([[0.5, 0.3, 0.2], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]])
     allowed = torch.tensor([[True, True, False], [True, True, False], [False, False, False]])
     expected = torch.tensor([[0.625, 0.375, 0], [0.5, 0.5, 0], [0, 0, 0]])
-    assert torch.allclose(Pattern.renormalised(weights, allowed), expected)
+    assert torch.allclose(HeadPatterns.renormalised(weights, allowed), expected)
 
 
 def planted(seed):
@@ -264,7 +270,9 @@ def test_copies_of_one_input_are_refused():
 
 def test_an_effect_that_is_sure_but_small_can_be_called_none():
     model, tokens, labels = planted(0)
-    found = pattern_effects(model, tokens, metric="loss", target=labels, rule=Rule(least=1e3))
+    found = pattern_effects(
+        model, tokens, metric="loss", target=labels, rule=SignificanceRule(least=1e3)
+    )
     assert found.needed == []
 
 
@@ -276,7 +284,7 @@ def test_inputs_too_few_to_show_anything_give_no_verdict(number, correction):
     """Four heads under seven controls are 28 tests: at 0.05 corrected they take 11 inputs, one by
     one 6."""
     model, tokens, labels = planted(0)
-    told = {"metric": "loss", "target": labels[:number], "rule": Rule(correction)}
+    told = {"metric": "loss", "target": labels[:number], "rule": SignificanceRule(correction)}
     found = pattern_effects(model, tokens[:number], **told)
     least = 2 / 2**number * (1 if correction == "none" else 28)
     assert found.least_p == min(1.0, least)
@@ -302,8 +310,10 @@ def test_too_few_draws_to_show_anything_are_told_too():
     model, tokens, labels = planted(0)
     found = pattern_effects(model, tokens, metric="loss", target=labels, rule=FEW)
     assert found.pretty_but_idle == found.needed == []
-    assert found.caution.endswith("give Rule(draws=559) or more")
-    found = pattern_effects(model, tokens, metric="loss", target=labels, rule=Rule(draws=559))
+    assert found.caution.endswith("give SignificanceRule(draws=559) or more")
+    found = pattern_effects(
+        model, tokens, metric="loss", target=labels, rule=SignificanceRule(draws=559)
+    )
     assert found.can_tell
 
 
@@ -325,11 +335,11 @@ def test_the_seed_decides_what_is_drawn_and_nothing_else_does():
     [
         ({"controls": ["unifrom"]}, "did you mean 'uniform'"),
         ({"controls": []}, "at least one control"),
-        ({"rule": Rule("bonferroni")}, "no correction"),
-        ({"rule": Rule(alpha=5)}, "alpha must be between 0 and 1"),
-        ({"rule": Rule(alpha="0.05")}, "alpha must be"),
-        ({"rule": Rule(sharp="0.5")}, "rule= is a Rule"),
-        ({"rule": None}, "rule= is a Rule"),
+        ({"rule": SignificanceRule("bonferroni")}, "no correction"),
+        ({"rule": SignificanceRule(alpha=5)}, "alpha must be between 0 and 1"),
+        ({"rule": SignificanceRule(alpha="0.05")}, "alpha must be"),
+        ({"rule": SignificanceRule(sharp="0.5")}, "rule= is a SignificanceRule"),
+        ({"rule": None}, "rule= is a SignificanceRule"),
         ({"parts": "*.cross"}, "no site of this model matches"),
     ],
 )

@@ -290,19 +290,19 @@ def test_heads_are_counted_by_their_kind(model):
 
 def test_the_interval_holds_the_mean_of_many_texts_about_as_often_as_it_says():
     """Of the values of 30 texts drawn from a known distribution."""
-    from attnlab.look.census.meter import Measured
+    from attnlab.look.census.meter import BatchMeasures
     from attnlab.look.census.sketch import Sketch
-    from attnlab.look.corpus.corpus import Batch
+    from attnlab.look.corpus.corpus import CorpusBatch
 
     source, covered, trials = torch.Generator().manual_seed(0), 0, 200
     for trial in range(trials):
         values = torch.rand(len(COUNTED), 30, 1, 4, generator=source)
         nothing = torch.full((30, 1, 4), float("nan"))
-        measured = Measured(
+        measured = BatchMeasures(
             values, nothing, torch.zeros(30, 1, 4).long(), torch.zeros(30, 1, 4), torch.zeros(1, 29)
         )
         ids = torch.zeros(30, 4, dtype=torch.int64)
-        batch = Batch(ids, torch.ones_like(ids, dtype=torch.bool), list(range(30)), [4] * 30)
+        batch = CorpusBatch(ids, torch.ones_like(ids, dtype=torch.bool), list(range(30)), [4] * 30)
         sketch = Sketch.of(measured, batch, trial)
         means = (sketch.sums / sketch.counts)[0, 0]
         low, high = means[1:].quantile(torch.tensor([0.025, 0.975]).double())

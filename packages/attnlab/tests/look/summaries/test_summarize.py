@@ -209,14 +209,14 @@ def test_vast_numbers_take_the_careful_way():
 
 def test_blocks_in_which_nothing_can_be_seen_are_not_computed(monkeypatch):
     computed = []
-    scores = question.Question.scores
+    scores = question.SummaryInputs.scores
 
     def counted(self, *block):
         found = scores(self, *block)
         computed.append(found.numel())
         return found
 
-    monkeypatch.setattr(question.Question, "scores", counted)
+    monkeypatch.setattr(question.SummaryInputs, "scores", counted)
     monkeypatch.setattr("attnlab.look.summaries.row_blocks._CPU_NUMBERS", 20 * 400)
     query, key = torch.randn(400, 4), torch.randn(400, 4)
     padding = torch.arange(400) < 100

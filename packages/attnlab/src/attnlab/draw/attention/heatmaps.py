@@ -13,7 +13,7 @@ from attnlab.draw.attention.names import name_axis
 from attnlab.draw.attention.pattern import Pattern, Rows, site_words
 from attnlab.draw.attention.pooled_maps import pool_head, pooled_length, squares
 from attnlab.draw.attention.recordings import to_patterns, why_unjoined
-from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
+from attnlab.draw.attention.shades import ShadeScale, draw_shades, state_scale
 from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
 from attnlab.errors import WrongUsage, did_you_mean, is_integer, require_known
 from attnlab.look.heads import head_at, heads_named
@@ -35,7 +35,7 @@ def draw_head(
     site: str | None = None,
     row: int = 0,
     tokens: Any = None,
-    scale: Scale = "linear",
+    scale: ShadeScale = "linear",
     high: float | None = None,
 ) -> "Figure":
     """Draw the attention map of one head: queries are rows, keys are columns.
@@ -287,7 +287,7 @@ def _map_figure(
     values: Rows,
     side: int,
     *,
-    scale: Scale = "linear",
+    scale: ShadeScale = "linear",
     high: float | None = None,
     is_signed: bool = False,
     tokens_of: Pattern | None = None,

@@ -12,14 +12,20 @@ from attnlab.errors import WrongUsage
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Scale = Literal["linear", "root"]
+ShadeScale = Literal["linear", "root"]
 
 _LETTER = 0.068  # width of a letter of the bar's label in inches
 _MARGIN = 1.1  # inches of a figure above and below the bar: title, names, title of the axis
 
 
 def draw_shades(
-    axes: Any, values: Any, *, scale: Scale, high: float, is_signed: bool = False, **options: Any
+    axes: Any,
+    values: Any,
+    *,
+    scale: ShadeScale,
+    high: float,
+    is_signed: bool = False,
+    **options: Any,
 ) -> Any:
     """Shade cells from 0 or `-high` to `high`, hatch those without a number, return the image.
 
@@ -58,7 +64,7 @@ def state_scale(
     bar.set_label("\n".join(lines), color=MUTED, fontsize=8.5)
 
 
-def _norm(scale: Scale, high: float, is_signed: bool) -> Any:
+def _norm(scale: ShadeScale, high: float, is_signed: bool) -> Any:
     from matplotlib.colors import FuncNorm, Normalize
 
     if scale not in ("linear", "root"):

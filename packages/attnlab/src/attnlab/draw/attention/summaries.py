@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from attnlab.draw.attention.names import STRIDES
 from attnlab.draw.attention.pattern import CAUSAL, numbered
-from attnlab.draw.attention.shades import Scale, draw_shades, state_scale
+from attnlab.draw.attention.shades import ShadeScale, draw_shades, state_scale
 from attnlab.draw.json_form import without_nan
 from attnlab.draw.number_tables import has_tables, tables_section
 from attnlab.draw.pictures.look import INK, MUTED, new_figure, shown
@@ -115,7 +115,7 @@ def draw_long_map(
     label: str = "weight",
     title: str = "",
     blocked: Any = None,
-    scale: Scale = "root",
+    scale: ShadeScale = "root",
     high: float | None = None,
 ) -> "Figure":
     """Draw a pooled map of a long input, such as 30,000 tokens: the axes count tokens, not squares.

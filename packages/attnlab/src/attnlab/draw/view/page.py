@@ -139,7 +139,7 @@ def page_facts(
 
 @displayed
 @dataclass(frozen=True)
-class Shown:
+class NotebookPage:
     """A page for a notebook, in a sandboxed frame; `page` is its HTML, `name` the frame's."""
 
     page: str
@@ -155,7 +155,7 @@ class Shown:
         )
 
 
-def show_page(page: str, out: Path | str | None = None) -> "Shown | Path":
+def show_page(page: str, out: Path | str | None = None) -> "NotebookPage | Path":
     """Show a page in the notebook, or write it to a file, open the browser and return the path.
 
     With `out` the page is written there, and not opened.
@@ -172,7 +172,7 @@ def show_page(page: str, out: Path | str | None = None) -> "Shown | Path":
         write_text(Path(out), page)
         return Path(out)
     if is_notebook() or is_marimo():
-        return Shown(page)
+        return NotebookPage(page)
     place = Path(tempfile.mkdtemp(prefix="attnlab-")) / "attention.html"
     write_text(place, page)
     webbrowser.open(place.as_uri())

@@ -1,7 +1,12 @@
 """Effects: what edits do to the output, one at a time or all in a sweep, and how sure that is."""
 
 from attnlab.edits.effects.ablate import Ablation, ablate
-from attnlab.edits.effects.controls import CONTROLS, PatternEffects, Rule, pattern_effects
+from attnlab.edits.effects.controls import (
+    CONTROLS,
+    PatternEffects,
+    SignificanceRule,
+    pattern_effects,
+)
 from attnlab.edits.effects.curves import Curves, patch_together
 from attnlab.edits.effects.effect import Both, Effect, effect
 from attnlab.edits.effects.metrics import Metric, next_tokens
@@ -22,7 +27,7 @@ __all__ = [
     "Patched",
     "Path",
     "PatternEffects",
-    "Rule",
+    "SignificanceRule",
     "SweepOptions",
     "ablate",
     "assess",

@@ -19,14 +19,14 @@ from attnlab.display import Card, NumberTable, card_text, count_words, displayed
 from attnlab.edits.effects.baseline import Baseline, allowed_of, attention_calls, scores_of
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.place_tables import place_tables, place_words
-from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, measure, writer
+from attnlab.edits.effects.sweep import USUAL, PatchTarget, SweepCase, SweepOptions, measure, writer
 from attnlab.edits.targets import listed, parts_with
 from attnlab.errors import WrongUsage, is_integer, require_known
 from attnlab.look.heads import head_name, layer_name
 from attnlab.look.inputs import Call, Inputs, is_text
 from attnlab.look.position_names import position_names
 from attnlab.look.readers import model_name
-from attnlab.look.target_ids import Target
+from attnlab.look.target_ids import AnswerTarget
 from attnlab.parts.attend import attention_weights, weighted_values
 from attnlab.parts.heads import share_heads
 from attnlab.parts.masks import as_tensor
@@ -36,7 +36,7 @@ _MOST_LISTED = 10
 _MOST_ON_PAGE = 5  # places in the table of a page
 _MOST_TEXTS = 3  # on a page
 _WIDEST = 90  # letters of a table's numbers, at the prompt
-What = Literal["heads", "edges", "head edges", "layers", "mlps", "attentions"]
+AblatedParts = Literal["heads", "edges", "head edges", "layers", "mlps", "attentions"]
 _SITE = {
     "heads": "heads",
     "edges": "heads",
@@ -204,10 +204,10 @@ def _signed_short(effect: float) -> str:
 def ablate(
     model: nn.Module,
     inputs: Inputs,
-    what: What = "heads",
+    what: AblatedParts = "heads",
     *,
     metric: MetricLike = "logit",
-    target: Target = None,
+    target: AnswerTarget = None,
     parts: str | Sequence[str] = "*",
     heads: int | Iterable[int] | None = None,
     edges: Iterable[tuple[int, int]] | None = None,
@@ -255,7 +255,7 @@ def ablate(
     10
     """
     how = SweepOptions.of(how, "ablations")
-    require_known("sweep over", what, get_args(What))
+    require_known("sweep over", what, get_args(AblatedParts))
     if heads is not None and _SITE[what] != "heads":
         raise WrongUsage(f"heads= goes with heads and edges; {what} are ablated whole.")
     if edges is not None and what not in _EDGES:
@@ -290,8 +290,8 @@ def ablate(
 
 
 def _taken_out(
-    what: What, paths: Sequence[str], heads: Sequence[int] | None, base: Baseline
-) -> list[Case]:
+    what: AblatedParts, paths: Sequence[str], heads: Sequence[int] | None, base: Baseline
+) -> list[SweepCase]:
     """List a case for each head, layer or part."""
     cases = []
     for path in paths:
@@ -300,7 +300,7 @@ def _taken_out(
             chosen = _checked_heads(heads, base.values[site].shape[1], path)
             places = [PatchTarget(path, head) for head in chosen]
         before = base.values.get(site_of(path, "residual_before"))  # kept for layers alone
-        cases += [Case(site, writer(before, place), place) for place in places]
+        cases += [SweepCase(site, writer(before, place), place) for place in places]
     return cases
 
 
@@ -311,9 +311,9 @@ def _edges_cut(
     pairs: _Pairs | None,
     each_head: bool,
     base: Baseline,
-) -> list[Case]:
+) -> list[SweepCase]:
     """List a case for each edge, in all of the heads at once or in one."""
-    cases: list[Case] = []
+    cases: list[SweepCase] = []
     for path in paths:
         chosen = _checked_heads(heads, base.values[site_of(path, "heads")].shape[1], path)
         edges = _checked_pairs(pairs, allowed[path], path)
@@ -323,7 +323,7 @@ def _edges_cut(
 
 def _edges(
     call: AttentionCall, path: str, heads: list[int], pairs: _Pairs, *, each_head: bool
-) -> list[Case]:
+) -> list[SweepCase]:
     num_heads, cases = call.query.shape[1], []
     sizes: Any = (call.mask, call.query.shape[-2], call.key.shape[-2], call.key.device)
     call = call._replace(key=share_heads(call.key, num_heads), mask=as_tensor(*sizes))
@@ -334,7 +334,7 @@ def _edges(
             places = {PatchTarget(path, head, query, key): [head] for head in heads}
         for place, place_heads in places.items():
             write = partial(_cut_edge, call, value, place_heads, query, key)
-            cases.append(Case(site_of(path, "heads"), write, place))
+            cases.append(SweepCase(site_of(path, "heads"), write, place))
     return cases
 
 

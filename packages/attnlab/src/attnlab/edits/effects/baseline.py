@@ -132,7 +132,7 @@ def attention_calls(
 
 
 @dataclass(frozen=True, eq=False)
-class Pattern:
+class HeadPatterns:
     """The pattern of heads: weights and allowed (row, head, query, key); value (row, head, key,
     value_width); is_cross: the keys are of another sequence than the queries."""
 
@@ -200,7 +200,7 @@ def scores_of(call: AttentionCall, head: int | None = None) -> tuple[Tensor, Ten
     return scores, value.to(scores.dtype)
 
 
-def pattern_of(call: AttentionCall, head: int | None = None) -> Pattern:
+def pattern_of(call: AttentionCall, head: int | None = None) -> HeadPatterns:
     """Return the pattern of all heads, or of one."""
     scores, value = scores_of(call, head)
-    return Pattern(attention_weights(scores), scores > float("-inf"), value, call.is_cross)
+    return HeadPatterns(attention_weights(scores), scores > float("-inf"), value, call.is_cross)

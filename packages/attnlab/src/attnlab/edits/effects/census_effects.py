@@ -33,7 +33,7 @@ _SIGNED = "loss"
 
 
 @dataclass(frozen=True)
-class Passages:
+class MeasuredPass:
     """Texts as the inputs of one pass, and what is measured of the model's output there."""
 
     call: Call
@@ -134,7 +134,7 @@ def _caution(values: Tensor, *, is_signed: bool) -> str:
     return ""
 
 
-def _passages(model: nn.Module, texts: Sequence[Sequence[int]], seed: int) -> Passages:
+def _passages(model: nn.Module, texts: Sequence[Sequence[int]], seed: int) -> MeasuredPass:
     different = dict.fromkeys(tuple(ids) for ids in texts if len(ids) >= _FEWEST)
     long_enough = list(map(torch.tensor, different))
     if len(long_enough) < 2:
@@ -159,7 +159,7 @@ def _passages(model: nn.Module, texts: Sequence[Sequence[int]], seed: int) -> Pa
         metric = Metric("kl")
     padding = None if bool(real.all()) else real.to(device)
     arguments, options = arguments_for(model, ids.to(device), padding)
-    return Passages(Call(arguments, options, len(ids)), metric)
+    return MeasuredPass(Call(arguments, options, len(ids)), metric)
 
 
 def _kind_of(model: nn.Module, ids: Tensor) -> str:

@@ -31,15 +31,15 @@ from torch import Tensor, nn
 from attnlab import seeds
 from attnlab.display import Card, NumberTable, card_text, count_words, displayed, frame
 from attnlab.edits.effects import significance
-from attnlab.edits.effects.baseline import Baseline, Pattern, attention_calls, pattern_of
+from attnlab.edits.effects.baseline import Baseline, HeadPatterns, attention_calls, pattern_of
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.edits.effects.significance import Assessed, Correction
-from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, measure
+from attnlab.edits.effects.sweep import USUAL, PatchTarget, SweepCase, SweepOptions, measure
 from attnlab.edits.sources import other_rows
 from attnlab.edits.targets import listed, parts_with
 from attnlab.errors import WrongUsage, not_none, require_known
 from attnlab.look.inputs import Call, Inputs
-from attnlab.look.target_ids import Target
+from attnlab.look.target_ids import AnswerTarget
 from attnlab.parts.attend import weighted_values
 from attnlab.sites import part_of, site_of
 
@@ -53,7 +53,7 @@ PATTERN_CONTROLS = CONTROLS[:5]
 
 
 @dataclass(frozen=True)
-class Rule:
+class SignificanceRule:
     """The rule by which effects are significant and patterns sharp.
 
     correction, draws: see `assess`; all heads and controls together are one family of tests. alpha:
@@ -68,7 +68,7 @@ class Rule:
     draws: int = 10_000
 
 
-USUAL_RULE = Rule()
+USUAL_RULE = SignificanceRule()
 
 
 @displayed
@@ -93,7 +93,7 @@ class PatternEffects:
     tested: Assessed
     largest: Tensor
     entropy: Tensor
-    rule: Rule
+    rule: SignificanceRule
     distinct: int
 
     @property
@@ -161,7 +161,7 @@ class PatternEffects:
             if self.distinct < inputs:
                 words.append(f"at least {inputs}")
             if max(self.distinct, inputs) > significance.MAX_LISTED and rule.draws < draws:
-                words.append(f"Rule(draws={draws}) or more")
+                words.append(f"SignificanceRule(draws={draws}) or more")
             what = "an effect by itself" if rule.correction == "bh" else "anything"
             parts.append(
                 f"{self.distinct} inputs cannot show {what} at alpha {rule.alpha:g} with {tests} "
@@ -254,10 +254,10 @@ def pattern_effects(
     inputs: Inputs,
     *,
     metric: MetricLike = "logit",
-    target: Target = None,
+    target: AnswerTarget = None,
     parts: str | Sequence[str] = "*",
     controls: Iterable[Control] = CONTROLS,
-    rule: Rule = USUAL_RULE,
+    rule: SignificanceRule = USUAL_RULE,
     seed: int = 0,
     how: SweepOptions = USUAL,
 ) -> PatternEffects:
@@ -312,7 +312,7 @@ def pattern_effects(
     means, largest, entropy = _look(model, call, sites, how.budget, keeps_means="mean" in chosen)
     portions = itertools.count(1)
 
-    def cases(base: Baseline) -> list[Case]:
+    def cases(base: Baseline) -> list[SweepCase]:
         portion, parts = next(portions), []
         for path in paths:
             for head in range(base.values[site_of(path, "heads")].shape[1]):
@@ -320,7 +320,7 @@ def pattern_effects(
                 for control in chosen:
                     draw = seeds.generator(seed, "effects", control, portion, str(place))
                     write = _writer(base, place, control, means.get(path), draw)
-                    parts.append(Case(place.site, write, place))
+                    parts.append(SweepCase(place.site, write, place))
         return parts
 
     chosen_metric = Metric.of(metric, target, model, inputs)
@@ -340,10 +340,13 @@ def pattern_effects(
     return PatternEffects(*fields, rule, distinct)
 
 
-def _check_rule(rule: Rule) -> None:
-    is_rule = isinstance(rule, Rule) and isinstance(rule.least, int | float)
+def _check_rule(rule: SignificanceRule) -> None:
+    is_rule = isinstance(rule, SignificanceRule) and isinstance(rule.least, int | float)
     if not (is_rule and isinstance(rule.sharp, int | float)):
-        raise WrongUsage(f"rule= is a Rule, such as Rule(alpha=0.01, sharp=0.5); got {rule!r}.")
+        raise WrongUsage(
+            "rule= is a SignificanceRule, such as SignificanceRule(alpha=0.01, sharp=0.5); "
+            f"got {rule!r}."
+        )
     if not (isinstance(rule.alpha, float) and 0.0 < rule.alpha < 1.0):
         raise WrongUsage(f"alpha must be between 0 and 1, such as 0.05; got {rule.alpha!r}.")
 
@@ -372,7 +375,7 @@ def _look(
     return means, largest / rows.clamp(min=1.0), entropy / rows.clamp(min=1.0)
 
 
-def _sharpness(pattern: Pattern) -> Tensor:
+def _sharpness(pattern: HeadPatterns) -> Tensor:
     """Sum the rows' largest weights and relative entropies, and count the rows: (3, head).
 
     A row with one key has no choice, and a position that no query may attend to is padding; both
@@ -407,16 +410,16 @@ def _writer(
         if control == "value_zeroed":
             weights = weights.scatter(-1, weights.argmax(-1, keepdim=True), 0.0)
         elif control == "uniform":
-            weights = Pattern.renormalised(allowed.to(weights.dtype), allowed)
+            weights = HeadPatterns.renormalised(allowed.to(weights.dtype), allowed)
         elif control == "first":
             weights = (allowed & (allowed.cumsum(-1) == 1)).to(weights.dtype)
         elif control == "mean":
-            weights = Pattern.renormalised(
+            weights = HeadPatterns.renormalised(
                 not_none(means)[place.head].to(weights).expand_as(weights), allowed
             )
         elif control == "frozen":
             donors = other_rows(len(weights), draw).to(weights.device)
-            weights = Pattern.renormalised(pattern.real_weights[donors], allowed)
+            weights = HeadPatterns.renormalised(pattern.real_weights[donors], allowed)
         else:
             weights = _shuffled(weights, allowed, draw)
         gathered = weighted_values(weights, pattern.value)

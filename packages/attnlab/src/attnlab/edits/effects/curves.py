@@ -26,7 +26,7 @@ from attnlab.edits.effects.patches import Pair, patch_pairs
 from attnlab.edits.effects.sweep import USUAL, PatchTarget, SweepOptions
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Inputs
-from attnlab.look.target_ids import Target
+from attnlab.look.target_ids import AnswerTarget
 from attnlab.sites import Hook, installed, matches
 
 _POINTS = 32  # of a curve, at most
@@ -104,7 +104,7 @@ def patch_together(
     order: Patched | Sequence[PatchTarget],
     *,
     metric: MetricLike = "logit_difference",
-    target: Target = None,
+    target: AnswerTarget = None,
     how: SweepOptions = USUAL,
 ) -> Curves:
     """Patch more and more places together, in both directions.

@@ -36,7 +36,7 @@ from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.recording import Recording, record
 from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
-from attnlab.look.target_ids import Target, answer_words
+from attnlab.look.target_ids import AnswerTarget, answer_words
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.shapes import require_integer
@@ -191,7 +191,7 @@ def effect(
     model: nn.Module,
     inputs: Inputs,
     *edits: Edit,
-    target: Target = None,
+    target: AnswerTarget = None,
     position: int | Tensor = -1,
     sites: str | Sequence[str] | None = None,
     num_tokens: int = 0,

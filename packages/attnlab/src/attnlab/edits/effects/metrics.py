@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from attnlab.edits.targets import described
 from attnlab.errors import WrongUsage, not_none, require_known
 from attnlab.look.inputs import places_of
-from attnlab.look.target_ids import Target, answer_name, answer_words, target_ids
+from attnlab.look.target_ids import AnswerTarget, answer_name, answer_words, target_ids
 from attnlab.pretrained.model import Pretrained
 from attnlab.shapes import shape_text
 
@@ -58,13 +58,13 @@ class Metric:
     """
 
     measure: MetricKind | Callable[[Tensor], Tensor] = "logit"
-    target: Target = None
-    others: Target = None
+    target: AnswerTarget = None
+    others: AnswerTarget = None
     position: int | Tensor = -1
 
     @classmethod
     def of(
-        cls, metric: "MetricLike", target: Target, model: nn.Module, inputs: object = None
+        cls, metric: "MetricLike", target: AnswerTarget, model: nn.Module, inputs: object = None
     ) -> "Metric":
         """Build a metric from a name with a target, its tokens as ids of this model."""
         named = cls.named(metric, target, model)
@@ -72,7 +72,7 @@ class Metric:
         return cls(named.measure, target, target_ids(others, model, inputs), named.position)
 
     @classmethod
-    def named(cls, metric: "MetricLike", target: Target, model: nn.Module) -> "Metric":
+    def named(cls, metric: "MetricLike", target: AnswerTarget, model: nn.Module) -> "Metric":
         """Build a metric from a name with a target, its tokens as they were named.
 
         A model without logits is measured by the cosine of its vectors where nothing else is asked.
@@ -299,7 +299,7 @@ def _at(position: int | Tensor, whole: Tensor, real: Tensor | None) -> Tensor:
 
 
 def _spread(
-    name: str, target: Target, whole: Tensor, position: int | Tensor, real: Tensor | None
+    name: str, target: AnswerTarget, whole: Tensor, position: int | Tensor, real: Tensor | None
 ) -> Tensor:
     """Bring ids to (row, length)."""
     ids = torch.as_tensor(target, device=whole.device)

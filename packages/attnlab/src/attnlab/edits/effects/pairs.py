@@ -19,9 +19,9 @@ from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.look.inputs import Call, Inputs, is_text
 from attnlab.look.position_names import position_names
-from attnlab.look.questions import Continuation, Question, Translation, Verdict
+from attnlab.look.questions import Classification, Continuation, Question, Translation
 from attnlab.look.readers import reader_of
-from attnlab.look.target_ids import Target, target_ids
+from attnlab.look.target_ids import AnswerTarget, target_ids
 from attnlab.look.text_questions import (
     TextAnswer,
     TextChoice,
@@ -74,7 +74,7 @@ class Pairs:
 
 
 def pairs_of(
-    model: nn.Module, clean: Inputs, corrupted: Inputs, metric: MetricLike, target: Target
+    model: nn.Module, clean: Inputs, corrupted: Inputs, metric: MetricLike, target: AnswerTarget
 ) -> Pairs:
     """Read pairs of texts one by one; other inputs are one group, of one shape.
 
@@ -99,7 +99,7 @@ def _text_pairs(
     clean: Sequence[str],
     corrupted: Sequence[str],
     metric: MetricLike,
-    target: Target,
+    target: AnswerTarget,
 ) -> Pairs:
     if len(clean) != len(corrupted):
         raise WrongUsage(f"{len(clean)} clean texts need as many others; got {len(corrupted)}.")
@@ -126,7 +126,9 @@ def _text_pairs(
     return Pairs(list(map(_joined, groups.values())), refused, texts)
 
 
-def _metrics(metric: MetricLike, target: Target, model: nn.Module, pairs: int) -> list[Metric]:
+def _metrics(
+    metric: MetricLike, target: AnswerTarget, model: nn.Module, pairs: int
+) -> list[Metric]:
     """Return the metric of each pair, with its targets as they were named."""
     named = Metric.named(metric, target, model)
     for targets in (named.target, named.others):
@@ -188,7 +190,7 @@ def answer_position(question: Question) -> int:
     """
     if isinstance(question, Continuation | Translation | TextContinuation | TextAnswer):
         return -1
-    if isinstance(question, Verdict):
+    if isinstance(question, Classification):
         return 0
     if isinstance(question, TextChoice) and len(question.names) > 1:
         places = question.places or (0,)

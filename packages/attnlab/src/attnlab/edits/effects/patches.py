@@ -30,16 +30,15 @@ from attnlab.edits.effects.estimates import Estimate, estimate_patches
 from attnlab.edits.effects.metrics import MetricLike, PreparedMetric, prepare_metric
 from attnlab.edits.effects.pairs import PairGroup, Pairs, pairs_of
 from attnlab.edits.effects.patched import Direction, Patched, Recovery
-from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, SweepOptions, sweep, writer
-from attnlab.edits.targets import Target as Channels
-from attnlab.edits.targets import normal, numbers
+from attnlab.edits.effects.sweep import USUAL, PatchTarget, SweepCase, SweepOptions, sweep, writer
+from attnlab.edits.targets import EditTarget, normal, numbers
 from attnlab.errors import WrongUsage, not_none, require_known
 from attnlab.look.inputs import Inputs
 from attnlab.look.position_names import position_names
-from attnlab.look.target_ids import Target
+from attnlab.look.target_ids import AnswerTarget
 from attnlab.sites import matches, part_of, site_names, site_suffix
 
-What = Literal["stream", "heads", "attentions", "mlps"]
+PatchedSites = Literal["stream", "heads", "attentions", "mlps"]
 
 _PATTERNS = {
     "stream": "*residual_before",
@@ -70,7 +69,7 @@ class Pair:
     facts: PairFacts
     reference: Tensor
 
-    def sweep(self, model: nn.Module, cases: Sequence[Case], how: SweepOptions) -> Tensor:
+    def sweep(self, model: nn.Module, cases: Sequence[SweepCase], how: SweepOptions) -> Tensor:
         """Measure the cases on the base: (case, row)."""
         return sweep(model, self.base, cases, self.metric, reference=self.reference, how=how)
 
@@ -79,12 +78,12 @@ def patch_all(
     model: nn.Module,
     clean: Inputs,
     corrupted: Inputs,
-    what: What | str = "stream",
+    what: PatchedSites | str = "stream",
     *,
     metric: MetricLike = "logit_difference",
-    target: Target = None,
+    target: AnswerTarget = None,
     each_position: bool | None = None,
-    channel: Channels = None,
+    channel: EditTarget = None,
     direction: Direction = "denoise",
     estimate: Estimate | None = None,
     how: SweepOptions = USUAL,
@@ -165,7 +164,7 @@ def patch_all(
             for place in _places(site, base, each_position, channel):
                 if not torch.equal(base[place.index], source[place.index]):
                     changed.append(len(places))
-                    cases.append(Case(site, writer(source, place), place))
+                    cases.append(SweepCase(site, writer(source, place), place))
                 places.append(place)
         plain = pair.metric(pair.base.logits, pair.reference)[0].cpu()
         after = plain.repeat(len(places), 1)  # of places where both runs are equal
@@ -190,7 +189,7 @@ def _sites_of(model: nn.Module, what: str) -> list[str]:
 
 
 def _places(
-    site: str, value: Tensor, each_position: bool | None, channel: Channels
+    site: str, value: Tensor, each_position: bool | None, channel: EditTarget
 ) -> list[PatchTarget]:
     """List the patches at a site: heads, positions, channels, all of these, or the whole value."""
     is_heads = site_suffix(site) == "heads"

@@ -19,12 +19,12 @@ from attnlab.edits.effects.metrics import MetricLike
 from attnlab.edits.effects.pairs import pairs_of
 from attnlab.edits.effects.patched import Direction, Patched
 from attnlab.edits.effects.patches import Pair, patch_pairs
-from attnlab.edits.effects.sweep import USUAL, Case, PatchTarget, Script, SweepOptions, writer
+from attnlab.edits.effects.sweep import USUAL, PatchTarget, Script, SweepCase, SweepOptions, writer
 from attnlab.edits.targets import listed
 from attnlab.errors import WrongUsage, did_you_mean, require_known
 from attnlab.look.heads import attentions, chosen_heads
 from attnlab.look.inputs import Inputs
-from attnlab.look.target_ids import Target
+from attnlab.look.target_ids import AnswerTarget
 from attnlab.sites import installed, part_of, site_names, site_of, site_suffix
 
 Into = Literal["query", "key", "value"]
@@ -56,7 +56,7 @@ def patch_paths(
     receivers: PatchTarget | str | Iterable[PatchTarget | str] = "logits",
     into: Into | Sequence[Into] = _ALL,
     metric: MetricLike = "logit_difference",
-    target: Target = None,
+    target: AnswerTarget = None,
     direction: Direction = "denoise",
     how: SweepOptions = USUAL,
 ) -> Patched:
@@ -186,7 +186,7 @@ def _second_pass(
     cases = []
     for receiver in inner:
         for value in seen[receiver.site]:
-            cases.append(Case(receiver.site, writer(value, receiver)))
+            cases.append(SweepCase(receiver.site, writer(value, receiver)))
     chunks = torch.split(pair.sweep(model, cases, how), times)
     columns = dict(zip(inner, chunks, strict=False))  # of no case there is one empty piece
     if LOGITS.site in seen:

@@ -176,7 +176,7 @@ USUAL = SweepOptions()
 
 
 @dataclass(frozen=True)
-class Case:
+class SweepCase:
     """One change: `write` changes, in place, a copy of the value at `site`, (row, …).
 
     place: the name of the change in results, such as a `PatchTarget`.
@@ -245,7 +245,7 @@ class Script(threading.local, Hook):
 def measure(
     model: nn.Module,
     call: Call,
-    make_cases: Callable[[Baseline], list[Case]],
+    make_cases: Callable[[Baseline], list[SweepCase]],
     metric: Metric,
     sites: Sequence[str],
     how: SweepOptions,
@@ -283,7 +283,7 @@ def measure(
 def sweep(
     model: nn.Module,
     baseline: Baseline,
-    cases: Sequence[Case],
+    cases: Sequence[SweepCase],
     metric: PreparedMetric,
     *,
     reference: Tensor | None = None,
@@ -330,7 +330,7 @@ def sweep(
     )
 
 
-def _trials(baseline: Baseline, cases: Sequence[Case]) -> list[Case]:
+def _trials(baseline: Baseline, cases: Sequence[SweepCase]) -> list[SweepCase]:
     """Return cases that move the first changed site by one rounding error."""
     site = min({case.site for case in cases}, key=baseline.order.index)
     dtypes = (baseline.values[site].dtype, baseline.logits.dtype)
@@ -343,7 +343,7 @@ def _trials(baseline: Baseline, cases: Sequence[Case]) -> list[Case]:
         largest = value.abs().amax(-1, keepdim=True).nan_to_num(0.0, 0.0)
         value += precision * largest * signs.to(value)
 
-    return [Case(site, partial(move, number)) for number in range(_TRIALS)]
+    return [SweepCase(site, partial(move, number)) for number in range(_TRIALS)]
 
 
 def _settled(values: Tensor, plain: Tensor, tried: Tensor, precision: float) -> Tensor:
@@ -385,7 +385,7 @@ def _logits(
     model: nn.Module,
     script: Script,
     baseline: Baseline,
-    cases: Sequence[Case],
+    cases: Sequence[SweepCase],
     num_last: int | None,
 ) -> Tensor:
     """Compute the cases of one site in one pass: the logits, (case · row, …)."""
@@ -412,7 +412,7 @@ def _logits(
         return call(model)
 
 
-def _batches(cases: Sequence[Case], most: int, workers: int) -> Iterator[list[int]]:
+def _batches(cases: Sequence[SweepCase], most: int, workers: int) -> Iterator[list[int]]:
     """Split the cases into even batches of one site each, of at most `most` cases."""
     by_site: dict[str, list[int]] = {}
     for index, case in enumerate(cases):

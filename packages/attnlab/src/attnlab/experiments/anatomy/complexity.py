@@ -41,11 +41,11 @@ _NAMES = {
 }
 _MEBI = 2**20
 
-Work = Callable[[], Any]
+TimedCall = Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Measured:
+class PartCost:
     """One part on inputs of one length: seconds of a call in each round, and peak bytes."""
 
     times: tuple[float, ...]
@@ -63,7 +63,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Growth:
+class MemoryGrowth:
     """The exponent with which memory grows with the length, between two lengths."""
 
     first: int
@@ -71,7 +71,7 @@ class Growth:
     memory: float
 
 
-Costs = dict[str, dict[int, Measured]]
+Costs = dict[str, dict[int, PartCost]]
 
 
 def weights_bytes(length: int) -> int:
@@ -85,7 +85,7 @@ def show(config: AnatomyConfig, context: RunContext) -> PartResult:
         attention = multi_head_attention(_D_MODEL, _NUM_HEADS).eval()
         feed_forward = FeedForward(_D_MODEL, _D_FF).eval()
 
-    def works(length: int) -> dict[str, Work]:
+    def works(length: int) -> dict[str, TimedCall]:
         generator = seeds.generator(0, NAME, "complexity", length)
         x = torch.randn(1, length, _D_MODEL, generator=generator)
         return {
@@ -146,7 +146,7 @@ def _claims(numbers: Numbers) -> list[Claim]:
     ]
 
 
-def _growth_claim(name: str, words: str, grown: Growth, expected: float) -> Claim:
+def _growth_claim(name: str, words: str, grown: MemoryGrowth, expected: float) -> Claim:
     low, high = expected - _GROWTH_TOLERANCE, expected + _GROWTH_TOLERANCE
     return Claim(
         name,
@@ -197,26 +197,26 @@ def _doubling(longest: int) -> list[int]:
 
 
 def _measure(
-    works: Callable[[int], dict[str, Work]], config: AnatomyConfig, context: RunContext
+    works: Callable[[int], dict[str, TimedCall]], config: AnatomyConfig, context: RunContext
 ) -> Costs:
     """Measure every part at every length in turn, at twice the longest too without the weights."""
     costs: Costs = {name: {} for name in _NAMES}
-    measured: dict[tuple[str, int], Work] = {}
+    measured: dict[tuple[str, int], TimedCall] = {}
     for length in _doubling(2 * config.longest):
         for name, work in works(length).items():
             if name != "kept" or length <= config.longest:
                 measured[name, length] = work
     taken = times(measured, config.repeats, context.step)
     for (name, length), work in measured.items():
-        costs[name][length] = Measured(taken[name, length], peak_memory(work))
+        costs[name][length] = PartCost(taken[name, length], peak_memory(work))
     return costs
 
 
-def _growth(cost: dict[int, Measured]) -> Growth:
+def _growth(cost: dict[int, PartCost]) -> MemoryGrowth:
     """Return the exponent with which memory grows, over the last three lengths."""
     first, *_, last = list(cost)[-3:]
     exponent = math.log(cost[last].memory / cost[first].memory) / math.log(last / first)
-    return Growth(first, last, exponent)
+    return MemoryGrowth(first, last, exponent)
 
 
 def _slowdowns(costs: Costs, last: int) -> list[Interval]:

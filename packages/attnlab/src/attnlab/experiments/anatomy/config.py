@@ -12,7 +12,7 @@ WORDS = Words(__package__)
 SHORTEST = 32  # tokens, the first length that complexity measures
 _LONGEST = (1_024, 2_048, 4_096)
 
-Part = Literal[
+AnatomyPart = Literal[
     "all", "scaling", "masking", "mask_value", "rank", "heads", "position", "normalisation",
     "complexity",
 ]  # fmt: skip
@@ -24,7 +24,7 @@ class AnatomyConfig(Config):
 
     FULL: ClassVar[Fields] = {"longest": 2_048}
 
-    only: Part = option("all", "one of the eight experiments, or all")
+    only: AnatomyPart = option("all", "one of the eight experiments, or all")
     draws: int = option(6_000, "random draws for each number", low=200, high=100_000)
     seeds: int = option(
         10, "models with their own initial weights, in experiments on models", low=2, high=1_000

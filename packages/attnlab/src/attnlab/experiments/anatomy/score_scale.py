@@ -34,7 +34,7 @@ _FIGURES: dict[str, Callable[[Any], Tensor]] = {  # of an attention, for each dr
     ),  # their mean is 0
     "gradient": lambda attention: softmax_jacobian_norm(attention.weights).mean(-1),
 }
-Measured = dict[bool, dict[str, Interval]]
+ScaleMeasurements = dict[bool, dict[str, Interval]]
 """Each figure at one width, with and without the scale."""
 
 _LEVELS = {
@@ -116,12 +116,12 @@ def _claims(numbers: Numbers) -> list[Claim]:
     ]
 
 
-def _means(measured: Sequence[Measured], *, is_scaled: bool) -> dict[str, list[float]]:
+def _means(measured: Sequence[ScaleMeasurements], *, is_scaled: bool) -> dict[str, list[float]]:
     """Return the mean of each figure at each width."""
     return {name: [figures[is_scaled][name].value for figures in measured] for name in _FIGURES}
 
 
-def _sections(measured: Sequence[Measured], numbers: Numbers) -> list[Section]:
+def _sections(measured: Sequence[ScaleMeasurements], numbers: Numbers) -> list[Section]:
     sections: list[Section] = []
     for name in _FIGURES:
         series = []
@@ -140,7 +140,7 @@ def _sections(measured: Sequence[Measured], numbers: Numbers) -> list[Section]:
     return sections
 
 
-def measure(width: int, draws: int, seed: int) -> Measured:
+def measure(width: int, draws: int, seed: int) -> ScaleMeasurements:
     """Attend with random queries and keys of one width, scaled and not: means over draws."""
     generator = seeds.generator(seed, NAME, "scaling", width)
     values = {scale: {name: list[float]() for name in _FIGURES} for scale in _NAMES}
@@ -152,7 +152,7 @@ def measure(width: int, draws: int, seed: int) -> Measured:
             attention = attend(query, key, key[..., :1], scale=scale)  # values do not matter here
             for name, figure in _FIGURES.items():
                 kept[name] += figure(attention).flatten().tolist()
-    measured: Measured = {}
+    measured: ScaleMeasurements = {}
     for scale, kept in values.items():
         measured[scale] = {name: mean_interval(means) for name, means in kept.items()}
     return measured

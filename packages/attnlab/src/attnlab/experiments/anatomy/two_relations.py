@@ -43,7 +43,7 @@ _SOLVED = 0.05  # of a variance of 1
 
 
 @dataclass(frozen=True)
-class Trial:
+class HeadCountTrial:
     """All seeds with one number of heads."""
 
     models: list[MultiHeadAttention]
@@ -157,7 +157,7 @@ def squared_error(model: nn.Module, x: Tensor, wanted: Tensor) -> Tensor:
     return (output - wanted).square().mean()
 
 
-def train_heads(num_heads: int, config: AnatomyConfig, context: RunContext) -> Trial:
+def train_heads(num_heads: int, config: AnatomyConfig, context: RunContext) -> HeadCountTrial:
     """Train one attention part for each seed, all seeds together."""
     context.stage(f"heads ({num_heads})")
     held_out = make_batch(seeds.generator(context.seed, NAME, "heads", "judge"), _HELD_OUT)
@@ -181,7 +181,7 @@ def train_heads(num_heads: int, config: AnatomyConfig, context: RunContext) -> T
         trained = context.train(f"heads-{num_heads}", members, squared_error, num_threads=1).members
     except NotFinite:
         trained = [None] * len(models)
-    return Trial(models, trained)
+    return HeadCountTrial(models, trained)
 
 
 def least_error_of_one_row(draws: int, generator: torch.Generator) -> float:
@@ -212,7 +212,7 @@ def _heads(count: int) -> str:
     return f"{count} {plural(count, 'head')}"
 
 
-def _curve(name: str, trial: Trial) -> Series:
+def _curve(name: str, trial: HeadCountTrial) -> Series:
     """Return the median error and quartiles at each evaluation, over seeds that did not diverge."""
     lines: dict[float, list[float]] = {}
     for trained in filter(None, trial.trained):
@@ -223,7 +223,7 @@ def _curve(name: str, trial: Trial) -> Series:
 
 
 @torch.no_grad()
-def _choice(label: str, trial: Trial, x: Tensor) -> MapChoice:
+def _choice(label: str, trial: HeadCountTrial, x: Tensor) -> MapChoice:
     """Show the weights of the first seed, mean over inputs."""
     places, maps = list(map(str, range(_LENGTH))), []
     weights = trial.models[0](x, mask="causal", need_weights=True).weights.mean(0)

@@ -33,7 +33,7 @@ BLOCK = 200
 
 
 @dataclass(frozen=True)
-class Cohort:
+class HeadCohort:
     """The learned heads of one task.
 
     steps, losses: the curve, the mean loss of each block of steps and each seed, (blocks, seeds).
@@ -130,7 +130,7 @@ def every_input(task: VectorTask) -> Tensor:
 
 def train_cohort(
     design: Design, config: HandmadeConfig, context: RunContext, *, has_learned_positions: bool
-) -> Cohort:
+) -> HeadCohort:
     """Train heads of a design's shape, one for each seed, and evaluate each on every input.
 
     A head whose training diverged is filled with NaN, so that it cannot be mistaken for a trained
@@ -160,7 +160,7 @@ def train_cohort(
         context.record({"step": step, **labels, "loss": finite(fmean(row))})
     shares = [_share(prove(head, task)) for head in heads]
     close = [_share(prove(head, task, tolerance=CLOSE)) for head in heads]
-    return Cohort(task, heads, steps, losses, shares, close)
+    return HeadCohort(task, heads, steps, losses, shares, close)
 
 
 def _judge(head: nn.Module) -> Evaluation:

@@ -9,7 +9,7 @@ from torch import Tensor
 from attnlab import seeds
 from attnlab.design import Design, gauge_change, score_table
 from attnlab.errors import not_none
-from attnlab.experiments.handmade.cohorts import Cohort, every_input
+from attnlab.experiments.handmade.cohorts import HeadCohort, every_input
 from attnlab.experiments.handmade.config import NAME
 from attnlab.models.single_head import SingleHead
 from attnlab.tasks.vectors import PADDING, VectorTask
@@ -18,7 +18,7 @@ _MOST_COMPARED = 20  # heads of a cohort
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CohortComparison:
     """A cohort compared with its design; each list has a number for each head.
 
     raw: correlation of the entries of Km, absolute. table: that of the score tables. raw_among,
@@ -36,13 +36,13 @@ class Comparison:
     output: list[float]
 
 
-def compare(design: Design, cohort: Cohort) -> Comparison:
+def compare(design: Design, cohort: HeadCohort) -> CohortComparison:
     """Compare the learned heads of a task with the design (the finite ones, at most 20)."""
     task, model = design.task, design.model()
     weights, outputs = _answers(model, task)
     key, table = model.matrices().Km, score_table(model.matrices(), task).scores
     keys, tables = list[Tensor](), list[Tensor]()
-    comparison = Comparison([], [], [], [], [], [], [])
+    comparison = CohortComparison([], [], [], [], [], [], [])
     for head in cohort.finite[:_MOST_COMPARED]:
         double = SingleHead.from_matrices(*head.matrices())
         keys.append(double.matrices().Km)

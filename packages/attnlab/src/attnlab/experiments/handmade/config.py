@@ -13,7 +13,7 @@ WORDS = Words(__package__)
 
 RULES = get_args(VectorRule)
 
-LearnedPositions = Literal["one_hot", "learned", "both"]
+HandmadePositions = Literal["one_hot", "learned", "both"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class HandmadeConfig(Config):
     seeds: int = option(8, "learned heads for each task", low=1, high=1_000)
     steps: int = option(10_001, "training steps, one sequence each", low=1, high=1_000_000)
     learning_rate: float = option(3e-2, "of plain gradient descent (SGD)", low=0.0, high=10.0)
-    positions: LearnedPositions = option(
+    positions: HandmadePositions = option(
         "both", "positions of learned heads: given as one-hot, learned too, or both"
     )
 

@@ -9,8 +9,8 @@ import torch
 from attnlab.core.stats import share_interval
 from attnlab.design import Design, Proof, prove
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.handmade.cohorts import Cohort
-from attnlab.experiments.handmade.comparison import Comparison, gauge_effect
+from attnlab.experiments.handmade.cohorts import HeadCohort
+from attnlab.experiments.handmade.comparison import CohortComparison, gauge_effect
 from attnlab.experiments.handmade.config import HandmadeConfig
 from attnlab.experiments.handmade.programs import CompiledTask
 
@@ -30,7 +30,7 @@ _LEAST_RAW_CHANGE = 0.1
 
 
 @dataclass(frozen=True)
-class Proved:
+class ProvedDesign:
     """A design with its proof in float64, the one in float32, and the one of a gain 1 % smaller."""
 
     design: Design
@@ -39,9 +39,9 @@ class Proved:
     smaller: Proof
 
 
-def prove_design(design: Design) -> Proved:
+def prove_design(design: Design) -> ProvedDesign:
     """Prove a design, in float64 and float32, and with a gain 1 % smaller."""
-    return Proved(
+    return ProvedDesign(
         design,
         prove(design),
         prove(design, dtype=torch.float32),
@@ -63,10 +63,10 @@ class HandmadeResult:
 
     config: HandmadeConfig
     seed: int
-    proved: Mapping[str, Proved]
+    proved: Mapping[str, ProvedDesign]
     wrong: Proof
-    cohorts: Sequence[Cohort]
-    comparisons: Sequence[Comparison]
+    cohorts: Sequence[HeadCohort]
+    comparisons: Sequence[CohortComparison]
     compiled: Sequence[CompiledTask]
 
 
@@ -84,7 +84,7 @@ def evaluate_claims(result: HandmadeResult) -> list[Claim]:
     ]
 
 
-def _proved(proved: Proved) -> Claim:
+def _proved(proved: ProvedDesign) -> Claim:
     proof, single = proved.proof, proved.single
     in_float32 = "holds" if single.holds else f"fails on {single.failures:,}"
     return Claim(
@@ -123,7 +123,7 @@ def _wrong_design_refuted(wrong: Proof, gap: float) -> Claim:
     )
 
 
-def _learned(cohort: Cohort) -> Claim:
+def _learned(cohort: HeadCohort) -> Claim:
     least = _LEAST_SHARE.get((cohort.task.rule, cohort.has_learned_positions), 0.99)
     total, mean = len(cohort.heads), fmean(cohort.shares)
     success = share_interval(cohort.num_perfect, total)
@@ -138,7 +138,7 @@ def _learned(cohort: Cohort) -> Claim:
     )
 
 
-def _gauge(proved: Sequence[Proved], cohorts: Sequence[Cohort], seed: int) -> Claim:
+def _gauge(proved: Sequence[ProvedDesign], cohorts: Sequence[HeadCohort], seed: int) -> Claim:
     effects = [
         gauge_effect(design_proof.design.model(), design_proof.design.task, seed)
         for design_proof in proved
@@ -159,7 +159,7 @@ def _gauge(proved: Sequence[Proved], cohorts: Sequence[Cohort], seed: int) -> Cl
     )
 
 
-def _agreement(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> Claim:
+def _agreement(cohorts: Sequence[HeadCohort], comparisons: Sequence[CohortComparison]) -> Claim:
     measured, agree = [], []
     for cohort, comparison in zip(cohorts, comparisons, strict=True):
         if not _is_comparable(cohort) or not comparison.table:
@@ -181,6 +181,6 @@ def _agreement(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> 
     )
 
 
-def _is_comparable(cohort: Cohort) -> bool:
+def _is_comparable(cohort: HeadCohort) -> bool:
     """Does training find the design's solution? With unique or learned positions it does not."""
     return cohort.task.rule != "unique" and not cohort.has_learned_positions

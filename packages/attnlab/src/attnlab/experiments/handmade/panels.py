@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attnlab.design import Design, score_table
 from attnlab.draw.sections import Heatmap, MapChoice, Maps, Texts
-from attnlab.experiments.handmade.cohorts import Cohort
+from attnlab.experiments.handmade.cohorts import HeadCohort
 from attnlab.experiments.handmade.config import WORDS
 from attnlab.models.single_head import SingleHead
 from attnlab.parts.numpy_transformer import Floats, NumpyTransformer, Panels
@@ -35,7 +35,7 @@ _AXES = {
 """The rows and the columns of each panel."""
 
 
-def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> Maps:
+def panels_section(pairs: Sequence[tuple[Design, HeadCohort]]) -> Maps:
     """Show the eight panels of each design and of a learned head, for some inputs of each task."""
     choices = []
     for design, cohort in pairs:
@@ -43,7 +43,7 @@ def panels_section(pairs: Sequence[tuple[Design, Cohort]]) -> Maps:
     return Maps(choices=choices, **WORDS.texts("panels"))
 
 
-def _panels_choice(design: Design, cohort: Cohort, text: str) -> MapChoice:
+def _panels_choice(design: Design, cohort: HeadCohort, text: str) -> MapChoice:
     task = design.task
     ids = task.parse(text)
     tokens = numbered(task.tokens(ids), task)
@@ -91,7 +91,7 @@ def _rounded(value: float) -> str:
     return f"{round(value, 2) + 0.0:g}"  # which is 0 for -0
 
 
-def panels_of(design: Design, cohort: Cohort, text: str) -> dict[str, Panels]:
+def panels_of(design: Design, cohort: HeadCohort, text: str) -> dict[str, Panels]:
     """Compute the panels of the hand-made and of a learned head on an input."""
     x = design.task.vectors(design.task.parse(text), torch.float64).numpy()
     heads = {"by hand": design.reference()}
@@ -100,13 +100,13 @@ def panels_of(design: Design, cohort: Cohort, text: str) -> dict[str, Panels]:
     return {who: head.panels(x) for who, head in heads.items()}
 
 
-def comparison_section(pairs: Sequence[tuple[Design, Cohort]]) -> Maps:
+def comparison_section(pairs: Sequence[tuple[Design, HeadCohort]]) -> Maps:
     """Show Km, which cannot be compared between heads, and score tables, which can."""
     choices = [_comparison_choice(design, cohort) for design, cohort in pairs]
     return Maps(choices=choices, **WORDS.texts("score_tables"))
 
 
-def _comparison_choice(design: Design, cohort: Cohort) -> MapChoice:
+def _comparison_choice(design: Design, cohort: HeadCohort) -> MapChoice:
     task = design.task
     heads: list[tuple[str, SingleHead]] = [("by hand", design.model())]
     heads += [(f"learned {index}", head) for index, head in enumerate(cohort.finite[:3], 1)]

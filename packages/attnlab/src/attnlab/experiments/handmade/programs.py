@@ -9,7 +9,7 @@ from attnlab.design import Design
 from attnlab.draw.json_form import Scalar
 from attnlab.draw.sections import Heatmap, MapChoice, Maps, Table
 from attnlab.experiments.handmade import panels
-from attnlab.experiments.handmade.cohorts import Cohort
+from attnlab.experiments.handmade.cohorts import HeadCohort
 from attnlab.experiments.handmade.config import WORDS
 from attnlab.look import record
 from attnlab.programs import (
@@ -88,7 +88,9 @@ def programs_section(compiled: Sequence[CompiledTask]) -> Table:
     return Table.of_records(records=records, **WORDS.texts("programs"))
 
 
-def program_maps(compiled: Sequence[CompiledTask], pairs: Sequence[tuple[Design, Cohort]]) -> Maps:
+def program_maps(
+    compiled: Sequence[CompiledTask], pairs: Sequence[tuple[Design, HeadCohort]]
+) -> Maps:
     """Show where the hand-made, a learned and the compiled head look, on some inputs."""
     choices = []
     for task, (design, cohort) in zip(compiled, pairs, strict=True):
@@ -96,7 +98,9 @@ def program_maps(compiled: Sequence[CompiledTask], pairs: Sequence[tuple[Design,
     return Maps(choices=choices, **WORDS.texts("program_maps"))
 
 
-def _choice(compiled_task: CompiledTask, design: Design, cohort: Cohort, text: str) -> MapChoice:
+def _choice(
+    compiled_task: CompiledTask, design: Design, cohort: HeadCohort, text: str
+) -> MapChoice:
     task = compiled_task.task
     names, maps = panels.numbered(task.tokens(task.parse(text)), task), []
     for who, kept in panels.panels_of(design, cohort, text).items():

@@ -8,10 +8,10 @@ from statistics import fmean
 from attnlab.core.stats import mean_interval
 from attnlab.design import Proof
 from attnlab.draw.sections import Bars, BarSeries, Lines, ReportContent, Scalar, Series, Table, Text
-from attnlab.experiments.handmade.cohorts import BLOCK, CLOSE, Cohort
-from attnlab.experiments.handmade.comparison import Comparison
+from attnlab.experiments.handmade.cohorts import BLOCK, CLOSE, HeadCohort
+from attnlab.experiments.handmade.comparison import CohortComparison
 from attnlab.experiments.handmade.config import NAME, WORDS
-from attnlab.experiments.handmade.handmade_claims import HandmadeResult, Proved
+from attnlab.experiments.handmade.handmade_claims import HandmadeResult, ProvedDesign
 from attnlab.experiments.handmade.panels import comparison_section, panels_section
 from attnlab.experiments.handmade.programs import program_maps, programs_section
 from attnlab.experiments.sections import parameters_section, settings_section
@@ -22,7 +22,7 @@ def make_content(result: HandmadeResult) -> ReportContent:
     config, cohorts, proved = result.config, result.cohorts, list(result.proved.values())
     designs = {rule: design_proof.design for rule, design_proof in result.proved.items()}
     # The first cohort of each task.
-    shown: dict[str, Cohort] = {cohort.task.rule: cohort for cohort in reversed(cohorts)}
+    shown: dict[str, HeadCohort] = {cohort.task.rule: cohort for cohort in reversed(cohorts)}
     numbers = {
         "config": config,
         "num_proved": sum(design_proof.proof.holds for design_proof in proved),
@@ -60,7 +60,7 @@ def make_content(result: HandmadeResult) -> ReportContent:
     )
 
 
-def _proofs_section(proved: Iterable[Proved]) -> Table:
+def _proofs_section(proved: Iterable[ProvedDesign]) -> Table:
     records = []
     for design_proof in proved:
         records += [_proof_record(design_proof.proof), _proof_record(design_proof.single)]
@@ -85,7 +85,7 @@ def _proof_record(proof: Proof) -> dict[str, Scalar]:
     }
 
 
-def _learned_section(cohorts: Sequence[Cohort]) -> Bars:
+def _learned_section(cohorts: Sequence[HeadCohort]) -> Bars:
     right = [_percent(cohort.shares) for cohort in cohorts]
     close = [_percent(cohort.close) for cohort in cohorts]
     series = [
@@ -104,7 +104,7 @@ def _percent(shares: Sequence[float]) -> tuple[float, float | None, float | None
     return mean, max(0.0, low), min(100.0, high)
 
 
-def _losses_section(cohorts: Sequence[Cohort]) -> Lines:
+def _losses_section(cohorts: Sequence[HeadCohort]) -> Lines:
     series = []
     for cohort in cohorts:
         # The last block may be a single step, whose loss says little.
@@ -119,7 +119,9 @@ def _losses_section(cohorts: Sequence[Cohort]) -> Lines:
     return Lines(series=series, y_log=True, **WORDS.texts("losses", {"block": BLOCK}))
 
 
-def _agreement_section(cohorts: Sequence[Cohort], comparisons: Sequence[Comparison]) -> Table:
+def _agreement_section(
+    cohorts: Sequence[HeadCohort], comparisons: Sequence[CohortComparison]
+) -> Table:
     remark, records = "", []
     for cohort, comparison in zip(cohorts, comparisons, strict=True):
         record = {

@@ -29,7 +29,7 @@ KINDS = ("key", "value", "other words", "padding")
 
 
 @dataclass(frozen=True)
-class Scrambled:
+class ScrambleResult:
     """One model on every order of every source.
 
     outputs_changed: how many of num_orders decoded outputs differ from those of the source itself.
@@ -42,7 +42,7 @@ class Scrambled:
     difference64: float
 
 
-class Probed(NamedTuple):
+class ProbeAnswers(NamedTuple):
     """How many models answer a mismatched pair with the value shown, the key's own, or another."""
 
     key: str
@@ -63,9 +63,9 @@ class TableModel:
 
     number: int
     model: EncoderDecoder
-    split: task.Split
+    split: task.SourceSplit
     metrics: Sequence[MetricLine]
-    scrambled: Scrambled
+    scrambled: ScrambleResult
     masses: Tensor
 
     @property
@@ -80,7 +80,7 @@ class FixedTable:
 
     models: list[TableModel]
     controls: list[TableModel]
-    probed: list[Probed]
+    probed: list[ProbeAnswers]
 
     def weights_on(self, kind: int) -> list[float]:
         """Return each model's mean weight over its heads on one of `KINDS`, at `[SOS]`."""
@@ -95,7 +95,7 @@ def build_model(
         return EncoderDecoder(config.model_config(encoder_positions=encoder_positions))
 
 
-def split_of(config: LookupConfig, seed: int, index: int = 0) -> task.Split:
+def split_of(config: LookupConfig, seed: int, index: int = 0) -> task.SourceSplit:
     """Draw the data set of one model."""
     return task.make_split(config.samples, seeds.generator(seed, NAME, "data", index))
 
@@ -144,7 +144,9 @@ def make_loss(config: LookupConfig, *, reads_sets: bool) -> Callable[..., Tensor
     if not reads_sets:
         return lambda model, source, target_input, wanted: _mean_loss(
             model,
-            task.Batch(source, source != task.PAD, target_input, wanted, target_input != task.PAD),
+            task.LookupBatch(
+                source, source != task.PAD, target_input, wanted, target_input != task.PAD
+            ),
         )
     rows = task.make_batch(_sets(), length=config.pad_to)
     return lambda model, times: _mean_loss(model, rows, times)
@@ -262,7 +264,7 @@ def _make_evaluation(sources: Tensor, *, reads_sets: bool) -> Callable[[nn.Modul
     return judge
 
 
-def _mean_loss(model: nn.Module, batch: task.Batch, times: Tensor | None = None) -> Tensor:
+def _mean_loss(model: nn.Module, batch: task.LookupBatch, times: Tensor | None = None) -> Tensor:
     """Return the mean next-token cross-entropy over the real tokens of the targets, teacher-forced.
 
     times (batch,): how often each row counts; None counts each once.
@@ -294,7 +296,7 @@ def is_right(model: EncoderDecoder, sources: Tensor) -> Tensor:
     return (same.all(-1) & (decoded.shape[1] >= wanted.shape[1]))[places]
 
 
-def probe(models: list[EncoderDecoder]) -> list[Probed]:
+def probe(models: list[EncoderDecoder]) -> list[ProbeAnswers]:
     """Ask models about keys beside values that are not theirs: copied, or looked up by the key?"""
     answered = []
     for key, key_value in task.FACTS.items():
@@ -304,12 +306,12 @@ def probe(models: list[EncoderDecoder]) -> list[Probed]:
             source = task.parse(f"NAME COLOR {key} ITEM {shown}").unsqueeze(0)
             said = [task.VOCABULARY[int(greedy_decode(model, source)[0, 0])] for model in models]
             both = said.count(shown), said.count(key_value)
-            answered.append(Probed(key, shown, key_value, *both, len(said) - sum(both)))
+            answered.append(ProbeAnswers(key, shown, key_value, *both, len(said) - sum(both)))
     return answered
 
 
 @torch.no_grad()
-def scramble(model: EncoderDecoder) -> Scrambled:
+def scramble(model: EncoderDecoder) -> ScrambleResult:
     """Compare the model's output on every order of every source with that on the source itself."""
     sources = task.all_sources()
     # (72, 120, 5); the first order is the source itself.
@@ -326,7 +328,7 @@ def scramble(model: EncoderDecoder) -> Scrambled:
 
     changed = int((decoded != decoded[:, :1]).any(-1).sum())
     double = copy.deepcopy(model).double()
-    return Scrambled(changed, place.numel(), difference(model), difference(double))
+    return ScrambleResult(changed, place.numel(), difference(model), difference(double))
 
 
 @torch.no_grad()

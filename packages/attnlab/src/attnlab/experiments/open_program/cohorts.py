@@ -17,7 +17,7 @@ from attnlab.edits.application import edit
 from attnlab.edits.site_edits import MeanHead
 from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.open_program.config import NAME, OpenProgramConfig
-from attnlab.experiments.open_program.targets import Domain, Target
+from attnlab.experiments.open_program.targets import Domain, ProgramTarget
 from attnlab.models.encoder import Encoder
 from attnlab.programs.open_model import OpenModel, drawn_model, model_around
 from attnlab.train import Evaluation, Member, Trained
@@ -29,7 +29,7 @@ training like the rest; the decoy, left as it is. One seed draws the same rest a
 
 
 @dataclass(frozen=True)
-class Cohort:
+class ModelCohort:
     """The models of one kind.
 
     steps: of each until every input is right; infinite where that was not reached. without_part:
@@ -56,8 +56,8 @@ class Cohort:
 
 
 def train_cohort(
-    target: Target, arm: str, config: OpenProgramConfig, context: RunContext
-) -> Cohort:
+    target: ProgramTarget, arm: str, config: OpenProgramConfig, context: RunContext
+) -> ModelCohort:
     """Train one model for each seed until it answers every input right, and take heads away."""
     made = [initial(target, arm, context.seed, number) for number in range(config.seeds)]
     judge, settings, frozen = judge_of(target.domain), config.train_config(), None
@@ -81,7 +81,7 @@ def train_cohort(
             without_part.append(accuracy(model, target.domain, opened.heads))
             others = [accuracy(model, target.domain, heads) for heads in as_many(opened)]
             without_learned.append(fmean(others))
-    return Cohort(arm, models, steps, without_part, without_learned, moved)
+    return ModelCohort(arm, models, steps, without_part, without_learned, moved)
 
 
 def _steps_to_solve(trained: Trained | None) -> float:
@@ -91,7 +91,9 @@ def _steps_to_solve(trained: Trained | None) -> float:
     return float(trained.best_step)
 
 
-def initial(target: Target, arm: str, seed: int, number: int) -> tuple[Encoder, OpenModel | None]:
+def initial(
+    target: ProgramTarget, arm: str, seed: int, number: int
+) -> tuple[Encoder, OpenModel | None]:
     """Draw a model; around the part or the decoy, except from scratch."""
     model_seed = seeds.stream_seed(seed, NAME, target.name, "model", number)
     if arm == "scratch":

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from attnlab.core import stats
 from attnlab.draw.sections import Lines, ReportContent, Section, Series, Table
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.open_program.cohorts import Cohort
+from attnlab.experiments.open_program.cohorts import ModelCohort
 from attnlab.experiments.open_program.config import NAME, WORDS, OpenProgramConfig
-from attnlab.experiments.open_program.targets import Target
+from attnlab.experiments.open_program.targets import ProgramTarget
 from attnlab.experiments.sections import parameters_section, settings_section
 
 _LEVEL = 0.05  # of the sign test
@@ -20,12 +20,12 @@ _LEVEL = 0.05  # of the sign test
 class TargetResult:
     """The models of one program by kind."""
 
-    target: Target
-    cohorts: Mapping[str, Cohort]
+    target: ProgramTarget
+    cohorts: Mapping[str, ModelCohort]
 
 
 @dataclass(frozen=True)
-class Race:
+class SpeedComparison:
     """How often one kind is right on every input sooner than another, seed by seed.
 
     Equal steps, and seeds that neither solves, count for neither. p: of the sign test.
@@ -48,14 +48,14 @@ class Race:
         return f"{self.sooner} sooner, {self.later} later (p = {self.p:.2g})"
 
 
-def race(one: Cohort, other: Cohort) -> Race:
+def race(one: ModelCohort, other: ModelCohort) -> SpeedComparison:
     """Compare two kinds, seed by seed."""
     sooner = sum(map(operator.lt, one.steps, other.steps))
     later = sum(map(operator.gt, one.steps, other.steps))
-    return Race(sooner, later)
+    return SpeedComparison(sooner, later)
 
 
-def need(cohort: Cohort) -> stats.Interval:
+def need(cohort: ModelCohort) -> stats.Interval:
     """Return how much more of the inputs fail without the compiled heads than without learned
     ones, on average over seeds."""
     return stats.mean_interval(list(map(operator.sub, cohort.without_learned, cohort.without_part)))
@@ -151,7 +151,7 @@ def _need_claim(
     )
 
 
-def steps_text(cohort: Cohort) -> str:
+def steps_text(cohort: ModelCohort) -> str:
     """Write the median steps of a kind with their interval."""
     value, low, high = map(_steps, stats.median_interval(cohort.steps))
     return f"{value} ({low} to {high})"

@@ -4,7 +4,7 @@ from attnlab.experiments.experiment import Findings, RunContext
 from attnlab.experiments.open_program.cohorts import ARMS, train_cohort
 from attnlab.experiments.open_program.config import OpenProgramConfig as OpenProgramConfig
 from attnlab.experiments.open_program.report import TargetResult, make_claims, make_content
-from attnlab.experiments.open_program.targets import SOURCES, Target, target_of
+from attnlab.experiments.open_program.targets import SOURCES, ProgramTarget, target_of
 from attnlab.programs.open_model import model_around
 
 
@@ -22,7 +22,7 @@ def run(config: OpenProgramConfig, context: RunContext) -> Findings:
     return Findings(next(iter(models.values())), make_claims(results), content, models)
 
 
-def study(target: Target, config: OpenProgramConfig, context: RunContext) -> TargetResult:
+def study(target: ProgramTarget, config: OpenProgramConfig, context: RunContext) -> TargetResult:
     """Train models of all kinds for one program."""
     cohorts = {}
     for arm in ARMS:

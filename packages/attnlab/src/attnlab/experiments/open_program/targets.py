@@ -35,7 +35,7 @@ how_far = selector_width(so_far)
 
 
 @dataclass(frozen=True)
-class Source:
+class TargetSource:
     """A program to learn, what is compiled of it, the decoy, and both in words.
 
     best, is_of_use: what the claims say, as 20 seeds of another run showed: which of the kinds
@@ -52,7 +52,7 @@ class Source:
 
 
 SOURCES = {
-    "sort": Source(
+    "sort": TargetSource(
         library.sort,
         place.map(str),
         yet_to_come.map(str),
@@ -60,7 +60,7 @@ SOURCES = {
         "how many letters follow, and one more where the letter before is the same",
         is_of_use=False,
     ),
-    "induction": Source(
+    "induction": TargetSource(
         library.induction,
         shifted(1),
         shifted(3),
@@ -68,7 +68,7 @@ SOURCES = {
         "the letter three before",
         best="trainable",
     ),
-    "sort_by_frequency": Source(
+    "sort_by_frequency": TargetSource(
         library.sort_by_frequency,
         how_often.map(str),
         how_far.map(str),
@@ -90,11 +90,11 @@ class Domain:
 
 
 @dataclass(frozen=True)
-class Target:
+class ProgramTarget:
     """A program to learn, compiled whole, its part and its decoy; all over one domain."""
 
     name: str
-    source: Source
+    source: TargetSource
     whole: CompiledProgram
     part: CompiledProgram
     decoy: CompiledProgram
@@ -102,7 +102,7 @@ class Target:
     domain: Domain
 
 
-def target_of(name: str, length: int) -> Target:
+def target_of(name: str, length: int) -> ProgramTarget:
     """Compile what belongs to a program.
 
     The part and the decoy have one config, which has room for both: 2 free heads in each layer, and
@@ -118,4 +118,4 @@ def target_of(name: str, length: int) -> Target:
     inputs, answers = whole_domain(program, part, whole.values)
     counted = answers >= 0
     domain = Domain(inputs["tokens"], inputs["real"], answers.clamp(min=0), counted)
-    return Target(name, source, whole, part, decoy, config, domain)
+    return ProgramTarget(name, source, whole, part, decoy, config, domain)

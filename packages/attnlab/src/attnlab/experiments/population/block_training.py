@@ -18,7 +18,13 @@ from attnlab.core.row_files import require_parquet
 from attnlab.core.sizes import count_bytes
 from attnlab.core.store import check_room, make_folder
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, not_none
-from attnlab.experiments.executors import Engine, Failure, ModelCounter, Where, make_engine
+from attnlab.experiments.executors import (
+    Executor,
+    ExecutorOptions,
+    ModelCounter,
+    UnitFailure,
+    make_engine,
+)
 from attnlab.experiments.population.blocks import BLOCKS, Block, StoredBlocks
 from attnlab.experiments.population.training import (
     BLOCK,
@@ -37,7 +43,7 @@ from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.faults import NotFinite
 from attnlab.train.history import History
 from attnlab.train.members import Member
-from attnlab.train.observer import Observer, Silent
+from attnlab.train.observer import Observer, SilentObserver
 from attnlab.train.schedule import is_judged, span_at
 
 _SAMPLE_SECONDS = 10.0  # of an estimate, after the first note
@@ -67,14 +73,14 @@ class BlockWork:
         """The number of its members."""
         return len(self.seeds)
 
-    def compute(self, observer: Observer | None = None) -> dict[str, bytes] | Failure:
+    def compute(self, observer: Observer | None = None) -> dict[str, bytes] | UnitFailure:
         """Train the block on one thread; return its files, or why it could not be trained."""
         try:
             self._refuse_other_versions()
             with computing_as({"threads": 1, "matrix_path": self.matrix_path}):
                 return self.train(observer).pack(self.number)
         except AttnlabError as error:
-            return Failure(self.number, error)
+            return UnitFailure(self.number, error)
 
     def train(self, observer: Observer | None = None) -> Block:
         """Train the block."""
@@ -106,7 +112,7 @@ class BlockWork:
 
 
 def train_in_blocks(
-    plan: PopulationPlan, session: Session, where: Where
+    plan: PopulationPlan, session: Session, where: ExecutorOptions
 ) -> tuple[RunConfig, StoredBlocks]:
     """Train the blocks that the session's folder lacks; return its config, and all blocks.
 
@@ -177,7 +183,7 @@ def _work_of(
 
 def _compute(
     works: Sequence[BlockWork],
-    engine: Engine,
+    engine: Executor,
     blocks: StoredBlocks,
     observer: Observer,
     total: int,
@@ -185,10 +191,10 @@ def _compute(
     """Train blocks on an engine, and write each as it comes."""
     done = total - sum(work.size for work in works)
     observer.stage(engine.words)
-    counter, failures = ModelCounter(observer, works, done, total), list[Failure]()
+    counter, failures = ModelCounter(observer, works, done, total), list[UnitFailure]()
     by_number = {work.number: work for work in works}
     for answer in engine.compute(works, counter):
-        if isinstance(answer, Failure):
+        if isinstance(answer, UnitFailure):
             failures.append(answer)
             continue
         work = by_number[blocks.write(answer)]
@@ -242,7 +248,7 @@ class _Enough(Exception):
     """The time of an estimate is over."""
 
 
-class _Stopwatch(Silent):
+class _Stopwatch(SilentObserver):
     """An observer that measures the seconds of a training, and ends it when it knows enough."""
 
     def __init__(self) -> None:

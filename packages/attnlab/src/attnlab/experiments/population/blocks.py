@@ -54,7 +54,7 @@ class Block:
         scores = [len(each[0].score) for each in history.evaluations if each]
         return {
             "steps": history.steps,
-            "judged_steps": history.judged_steps,
+            "evaluated_steps": history.evaluated_steps,
             "scores": scores[0] if scores else 0,
             "figures": history.figures(),
             "layout": self.layout,
@@ -71,7 +71,7 @@ class Block:
                 best[member] = None
         columns: Columns = {
             "seed": list(self.seeds),
-            "solved_at": first_steps(self.solved, history.judged_steps),
+            "solved_at": first_steps(self.solved, history.evaluated_steps),
             "best_step": [judged and judged[0] for judged in best],
             "ended_at": history.ends,
             "diverged": [fault or "" for fault in history.faults],
@@ -86,7 +86,7 @@ class Block:
             if notes:
                 columns[f"{name}_by_step"] = torch.stack(notes, 1).masked_fill(is_over, math.nan)
         names = _judged_names(facts)
-        shape = (len(self.seeds), len(history.judged_steps), len(names))
+        shape = (len(self.seeds), len(history.evaluated_steps), len(names))
         judged_values = torch.full(shape, math.nan, dtype=torch.float64)
         for member, evaluations in enumerate(history.evaluations):
             rows = [[*each.score, *each.figures.values()] for each in evaluations]
@@ -227,14 +227,14 @@ def _judged_names(facts: Mapping[str, Any]) -> list[str]:
 def _history_of(columns: Columns, facts: Mapping[str, Any]) -> History:
     """Restore the history of a block from its table."""
     history = History(len(columns["seed"]))
-    history.steps, history.judged_steps = facts["steps"], facts["judged_steps"]
+    history.steps, history.evaluated_steps = facts["steps"], facts["evaluated_steps"]
     history.ends = columns["ended_at"]
     history.faults = [text or None for text in columns["diverged"]]
     if history.steps:
         lists = (history.losses, history.norms, history.rates)
         for name, values in zip(_NOTED, lists, strict=True):
             values.extend(columns[f"{name}_by_step"].unbind(1))
-    if not history.judged_steps:
+    if not history.evaluated_steps:
         return history
     judged = torch.stack([columns[name] for name in _judged_names(facts)], -1)
     counts = torch.isfinite(judged[..., -1]).sum(1).tolist()
@@ -261,7 +261,7 @@ def solved_at_each_step(history: History, is_solved: Callable[[Evaluation], bool
 
     A member that stopped early stays as it was; one that diverged solved nothing.
     """
-    solved = torch.zeros(history.num_members, len(history.judged_steps), dtype=torch.bool)
+    solved = torch.zeros(history.num_members, len(history.evaluated_steps), dtype=torch.bool)
     for index, evaluations in enumerate(history.evaluations):
         if history.faults[index] is None:
             for step, evaluation in enumerate(evaluations):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from attnlab.errors import WrongUsage
-from attnlab.experiments.executors import EngineKind, Where
+from attnlab.experiments.executors import EngineKind, ExecutorOptions
 from attnlab.experiments.population.block_training import train_in_blocks
 from attnlab.experiments.population.blocks import MemoryBlocks, StoredBlocks
 from attnlab.experiments.population.population import Population
@@ -86,7 +86,7 @@ def train_population(
     >>> population.table("accuracy").shape  # (seed, evaluated step)
     torch.Size([2, 2])
     """
-    where, way = Where(num_workers=workers, address=address), engine
+    where, way = ExecutorOptions(num_workers=workers, address=address), engine
     if engine in get_args(EngineKind):
         where, way = replace(where, kind=engine), "auto"
     plan = plan_population(
@@ -98,7 +98,7 @@ def train_population(
         stop_when_solved=stop_when_solved,
         **fields,
     )
-    if plan.block is None and where != Where():
+    if plan.block is None and where != ExecutorOptions():
         raise WrongUsage(
             f"an engine, workers and an address share the blocks of more than {MOST_TOGETHER:,} "
             f"seeds; got {len(plan.seeds):,}, which are trained together."

@@ -92,14 +92,14 @@ class Population:
 
         A member that stopped early stays as it was; one that diverged solved nothing.
         """
-        number = len(self.judged_steps)
+        number = len(self.evaluated_steps)
         rows = [padded(part, number) for part in self.blocks.column("solved_by_step")]
         return torch.cat(rows).bool()
 
     @cached_property
     def solved_at(self) -> tuple[int | None, ...]:
         """For each member the first evaluated step at which it had solved the problem, or None."""
-        return tuple(first_steps(self.solved, self.judged_steps))
+        return tuple(first_steps(self.solved, self.evaluated_steps))
 
     @property
     def solved_steps(self) -> list[int]:
@@ -133,9 +133,9 @@ class Population:
         return list(self.blocks.facts["steps"])
 
     @property
-    def judged_steps(self) -> list[int]:
+    def evaluated_steps(self) -> list[int]:
         """The steps after which the members were evaluated."""
-        return list(self.blocks.facts["judged_steps"])
+        return list(self.blocks.facts["evaluated_steps"])
 
     @property
     def figures(self) -> list[str]:
@@ -160,7 +160,7 @@ class Population:
             CouldNotRun: a block is missing or damaged.
         """
         known = dict.fromkeys(("loss", "gradient_norm", "learning_rate"), self.steps)
-        known |= dict.fromkeys(self.figures, self.judged_steps)
+        known |= dict.fromkeys(self.figures, self.evaluated_steps)
         if name not in known:
             raise WrongUsage(f"there is no figure {name!r}; {did_you_mean(name, known)}")
         steps = known[name]

@@ -112,7 +112,7 @@ def _metrics(population: Population) -> list[MetricLine]:
             known = values[torch.isfinite(values)]
             if len(known):
                 lines[step][figure] = float(known.mean())
-    for step, solved in zip(population.judged_steps, _solved_so_far(population), strict=True):
+    for step, solved in zip(population.evaluated_steps, _solved_so_far(population), strict=True):
         lines[step]["solved"] = solved / len(population)
     return list(lines.values())
 
@@ -182,7 +182,7 @@ def _percents(name: str, population: Population, counts: Sequence[int]) -> Serie
     for count in counts:
         share, low, high = share_interval(count, len(population))
         percents.append((100 * share, 100 * low, 100 * high))
-    return Series.of_intervals(name, population.judged_steps, percents)
+    return Series.of_intervals(name, population.evaluated_steps, percents)
 
 
 def _loss_section(population: Population) -> Lines:

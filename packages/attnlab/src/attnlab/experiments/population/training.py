@@ -21,7 +21,7 @@ from attnlab.memory import free_memory
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.history import Evaluation, History
 from attnlab.train.loop import Member, TrainResult, train_together
-from attnlab.train.observer import Observer, Silent
+from attnlab.train.observer import Observer, SilentObserver
 
 _TINY = 100_000  # parameters; below, torch's second thread costs more than it gains
 _BYTES_EACH = 400_000  # modules, evaluations and metrics of a model, measured with 1,000 sorters
@@ -95,7 +95,7 @@ def train_problem(
     folder: Path | None = None,
 ) -> TrainResult:
     """Train the members of a problem side by side; arguments as those of `train_together`."""
-    watch = _SolvedCounter(problem, observer or Silent(), stop_when_solved)
+    watch = _SolvedCounter(problem, observer or SilentObserver(), stop_when_solved)
     num_parameters = count_numbers(problem.members[0].model.parameters())
     return train_together(
         problem.members,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attnlab.configs import Fields
 from attnlab.errors import CouldNotRun
-from attnlab.tasks.texts import Split
+from attnlab.tasks.texts import TextSplit
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ accuracy on short sentences and six on long reviews. LR is logistic regression."
 
 
 @dataclass(frozen=True)
-class Baseline:
+class TrainedBaseline:
     """A trained baseline: its answers on the test texts, (texts,) class numbers, and its size."""
 
     name: str
@@ -62,7 +62,7 @@ def require_library() -> None:
         ) from None
 
 
-def train_baselines(split: Split, classes: Sequence[str]) -> list[Baseline]:
+def train_baselines(split: TextSplit, classes: Sequence[str]) -> list[TrainedBaseline]:
     """Train both on the training texts, and evaluate them on the test texts."""
     require_library()
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -81,5 +81,5 @@ def train_baselines(split: Split, classes: Sequence[str]) -> list[Baseline]:
         predicted = model.predict(vectorizer.transform([row.text for row in split.test]))
         answers = torch.tensor([number[label] for label in predicted])
         size = model.coef_.size + model.intercept_.size
-        baselines.append(Baseline(name, recipe, answers, size))
+        baselines.append(TrainedBaseline(name, recipe, answers, size))
     return baselines

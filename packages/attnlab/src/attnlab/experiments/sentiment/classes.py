@@ -8,7 +8,7 @@ from torch import Tensor
 from attnlab.draw.sections import Heatmap, MapChoice, Maps, Scalar, Section, Table
 from attnlab.experiments.sections import rounded
 from attnlab.experiments.sentiment.config import WORDS
-from attnlab.experiments.sentiment.fit import Outcome
+from attnlab.experiments.sentiment.fit import SplitOutcome
 
 _MOST_CLASSES_SHOWN = 60  # in the confusion matrix
 
@@ -32,7 +32,7 @@ def class_figures(confusion: Tensor) -> Tensor:
     return torch.stack((right / answers, right / texts, 2 * right / (answers + texts)), 1)
 
 
-def class_sections(classes: tuple[str, ...], fair: Outcome) -> list[Section]:
+def class_sections(classes: tuple[str, ...], fair: SplitOutcome) -> list[Section]:
     """Return the table of precision, recall and F1, and the confusion matrices."""
     rows: list[list[Scalar]] = []
     choices = []

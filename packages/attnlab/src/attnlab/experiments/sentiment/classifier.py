@@ -17,7 +17,7 @@ from attnlab.experiments.sentiment.fit import Prepared
 from attnlab.experiments.sentiment.inspection import ask_text
 from attnlab.experiments.sentiment.report import make_content
 from attnlab.experiments.sentiment.sentiment_claims import evaluate_claims
-from attnlab.look.questions import Verdict
+from attnlab.look.questions import Classification
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.tokenizers import TextTokenizer, clean, open_tokenizer, words_of
 from attnlab.train.loop import using_threads
@@ -77,7 +77,7 @@ def example(config: SentimentConfig) -> str:
 
 def ask(
     model: nn.Module, config: SentimentConfig, text: str, *, folder: Path | None = None
-) -> Verdict:
+) -> Classification:
     """Put a text to the run's own model."""
     if not isinstance(model, Encoder):
         raise WrongUsage(f"sentiment asks an Encoder; got {type(model).__name__}.")

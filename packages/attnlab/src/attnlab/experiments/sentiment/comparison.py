@@ -25,7 +25,7 @@ class Accuracy(Interval):
         return f"{self.low:.1%} to {self.high:.1%}"
 
 
-class Gain(Interval):
+class AccuracyDifference(Interval):
     """A difference of accuracies, written in points with its interval."""
 
     __slots__ = ()
@@ -64,7 +64,7 @@ def accuracy_of(correct: Tensor) -> Accuracy:
     return Accuracy(accuracy, min(interval.low, accuracy), max(interval.high, accuracy))
 
 
-def gain_over(one: Tensor, other: Tensor) -> Gain:
+def gain_over(one: Tensor, other: Tensor) -> AccuracyDifference:
     """Return the difference of two accuracies, with its 95 % interval over texts and trainings.
 
     one, other: which texts are right in which training, (trainings, texts), or (texts,) for a
@@ -91,4 +91,4 @@ def gain_over(one: Tensor, other: Tensor) -> Gain:
         by_trainings = max(0.0, float(of_trainings.var()) - common) / num_trainings
         reach = math.hypot(reach, student_quantile(num_trainings - 1) * math.sqrt(by_trainings))
     low, high = min(value, center - reach), max(value, center + reach)
-    return Gain(value, max(-1.0, low), min(1.0, high))
+    return AccuracyDifference(value, max(-1.0, low), min(1.0, high))

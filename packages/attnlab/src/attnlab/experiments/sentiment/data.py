@@ -11,7 +11,7 @@ from attnlab.experiments.sentiment.config import NAME, WORDS, SentimentConfig
 from attnlab.tasks.text_files import read_texts
 from attnlab.tasks.texts import (
     LabelledText,
-    Split,
+    TextSplit,
     shared_texts,
     split_by_file,
     split_by_row,
@@ -27,7 +27,7 @@ class Arrangement:
     """One split; its test texts are distinct."""
 
     name: str
-    split: Split
+    split: TextSplit
 
     @property
     def num_test(self) -> int:
@@ -72,7 +72,7 @@ def _built_in(config: SentimentConfig, seed: int) -> Data:
         train, held = divide(rows, config.held_out, seeds.generator(seed, NAME, "split", name))
         # Repeated rows would count one verdict several times, so the test texts are distinct.
         test = list({clean(row.text): row for row in held}.values())
-        arrangements.append(Arrangement(name, Split(train, held, test)))
+        arrangements.append(Arrangement(name, TextSplit(train, held, test)))
     counts = [("rows", len(rows)), ("distinct texts", len(VERDICTS))]
     said = WORDS.text("built_in", {"number": len(VERDICTS), "repeats": config.repeats})
     return Data(("negative", "positive"), arrangements, counts, said, True)
@@ -92,7 +92,7 @@ def _from_file(config: SentimentConfig, source: str, seed: int) -> Data:
             f"the training texts must be of two classes or more; all {len(split.train):,} are "
             f"{classes[0]!r}."
         )
-    known = Split(*([row for row in part if row.label in classes] for part in split))
+    known = TextSplit(*([row for row in part if row.label in classes] for part in split))
     lost = sum(map(len, split)) - sum(map(len, known))
     if lost:
         counts.append(("texts of classes that are not in training, left out of the test", lost))

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from attnlab import seeds
 from attnlab.errors import not_none
 from attnlab.experiments.experiment import MetricLine, RunContext
-from attnlab.experiments.sentiment.baseline import Baseline, train_baselines
+from attnlab.experiments.sentiment.baseline import TrainedBaseline, train_baselines
 from attnlab.experiments.sentiment.comparison import Accuracy, accuracy_of
 from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Arrangement
 from attnlab.experiments.sentiment.models import (
-    Coded,
+    EncodedTexts,
     build_best,
     build_mini,
     build_tokenizer,
@@ -42,9 +42,9 @@ class Prepared:
     arrangement: Arrangement
     tokenizer: TextTokenizer
     classes: tuple[str, ...]
-    train: Coded
-    validation: Coded
-    test: Coded
+    train: EncodedTexts
+    validation: EncodedTexts
+    test: EncodedTexts
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class TrainedModel:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SplitOutcome:
     """The results on one split: each model's trainings, and the baselines."""
 
     prepared: Mapping[ModelName, Prepared]
     models: Mapping[ModelName, list[TrainedModel]]
-    baselines: list[Baseline]
+    baselines: list[TrainedBaseline]
 
     @property
     def arrangement(self) -> Arrangement:
@@ -129,7 +129,7 @@ def train_all(
     context: RunContext,
     prepared: Mapping[ModelName, Prepared],
     main: Encoder | None = None,
-) -> Outcome:
+) -> SplitOutcome:
     """Train everything on one split; `main` is the first main model, if it is built already."""
     models: dict[ModelName, list[TrainedModel]] = {}
     for name, prepared_split in prepared.items():
@@ -145,7 +145,7 @@ def train_all(
     baselines = []
     if config.baseline:
         baselines = train_baselines(prepared_split.arrangement.split, prepared_split.classes)
-    return Outcome(prepared, models, baselines)
+    return SplitOutcome(prepared, models, baselines)
 
 
 def train_model(
@@ -175,14 +175,14 @@ def train_model(
     return TrainedModel(model, trained, answer(model, prepared.test), before)
 
 
-def watched_texts(train: Coded, seed: int) -> Coded:
+def watched_texts(train: EncodedTexts, seed: int) -> EncodedTexts:
     """Draw the training texts of an evaluation; a file may be ordered by class."""
     order = torch.randperm(len(train.ids), generator=seeds.generator(seed, NAME, "watched"))
     places = order[:_MOST_WATCHED].sort().values
-    return Coded([train.ids[place] for place in places.tolist()], train.labels[places])
+    return EncodedTexts([train.ids[place] for place in places.tolist()], train.labels[places])
 
 
-def make_evaluation(prepared: Prepared, watched: Coded) -> Callable[[nn.Module], Evaluation]:
+def make_evaluation(prepared: Prepared, watched: EncodedTexts) -> Callable[[nn.Module], Evaluation]:
     """Return the evaluation that chooses the best epoch: by validation accuracy, then loss."""
 
     def judge(model: nn.Module) -> Evaluation:
@@ -199,13 +199,13 @@ def make_evaluation(prepared: Prepared, watched: Coded) -> Callable[[nn.Module],
     return judge
 
 
-def is_right(model: nn.Module, coded: Coded) -> Tensor:
+def is_right(model: nn.Module, coded: EncodedTexts) -> Tensor:
     """Which texts does a model answer right? (texts,) boolean."""
     return answer(model, coded).argmax(-1) == coded.labels
 
 
 @torch.no_grad()
-def answer(model: nn.Module, coded: Coded) -> Tensor:
+def answer(model: nn.Module, coded: EncodedTexts) -> Tensor:
     """Return the probability of each class for each text: (texts, classes)."""
     order: list[int] = []
     probabilities: list[Tensor] = []
@@ -259,7 +259,7 @@ def stop_rule(
 
 
 @torch.no_grad()
-def _measured(model: nn.Module, coded: Coded) -> tuple[float, float]:
+def _measured(model: nn.Module, coded: EncodedTexts) -> tuple[float, float]:
     """Return accuracy and mean loss."""
     probabilities = answer(model, coded)
     picked = probabilities.gather(1, coded.labels.unsqueeze(-1)).clamp(min=1e-12)

@@ -11,10 +11,10 @@ from attnlab.draw.sections import Heatmap
 from attnlab.errors import not_none
 from attnlab.experiments.sections import rounded
 from attnlab.experiments.sentiment.config import WORDS, ModelName
-from attnlab.experiments.sentiment.fit import Outcome, is_right
-from attnlab.experiments.sentiment.models import Coded
+from attnlab.experiments.sentiment.fit import SplitOutcome, is_right
+from attnlab.experiments.sentiment.models import EncodedTexts
 from attnlab.look.heads import head_at
-from attnlab.look.questions import Verdict
+from attnlab.look.questions import Classification
 from attnlab.look.trace import Trace
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.texts import LabelledText
@@ -28,7 +28,7 @@ _MOST_STRONGEST = 12  # parts of each class
 
 def ask_text(
     model: Encoder, tokenizer: TextTokenizer, classes: Sequence[str], text: str
-) -> Verdict:
+) -> Classification:
     """Put one text to a model."""
     ids = torch.tensor([tokenizer.ids(text)])
     words, note = ids, ""
@@ -36,11 +36,11 @@ def ask_text(
         words = ids[..., 0]
     if (words == UNK).any():
         note = UNKNOWN_WORDS
-    return Verdict(model, ids, tokenizer.words(text), classes, note=note)
+    return Classification(model, ids, tokenizer.words(text), classes, note=note)
 
 
 @torch.no_grad()
-def correct_without_attention(model: Encoder, test: Coded) -> Tensor:
+def correct_without_attention(model: Encoder, test: EncodedTexts) -> Tensor:
     """Which test texts are right with the attention outputs set to 0? (texts,) boolean."""
     model = copy.deepcopy(model)
     for name, value in model.named_parameters():
@@ -60,7 +60,7 @@ def strongest_parts(model: Encoder, tokenizer: PartTokenizer) -> list[list[str]]
 
 
 def texts_to_show(
-    outcome: Outcome, name: ModelName, shown_texts: str | None
+    outcome: SplitOutcome, name: ModelName, shown_texts: str | None
 ) -> list[tuple[str, str | None]]:
     """Choose texts with their labels: the given ones, or a right and a wrong one of each class.
 

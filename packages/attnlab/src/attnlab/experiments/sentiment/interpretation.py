@@ -10,14 +10,14 @@ from attnlab.experiments.sentiment import inspection
 from attnlab.experiments.sentiment.comparison import accuracy_of, gain_over
 from attnlab.experiments.sentiment.config import ModelName
 from attnlab.experiments.sentiment.data import Data
-from attnlab.experiments.sentiment.fit import Outcome, TrainedModel
+from attnlab.experiments.sentiment.fit import SplitOutcome, TrainedModel
 from attnlab.tasks.tokenizers import clean
 
 _OVERFITTING = 0.10  # of accuracy, between training and validation
 _FEWEST_TO_JUDGE = 100  # validation texts below which such a gap could be chance
 
 
-def interpretation_section(data: Data, outcomes: Sequence[Outcome]) -> Text:
+def interpretation_section(data: Data, outcomes: Sequence[SplitOutcome]) -> Text:
     """Interpret the numbers in words."""
     fair, paragraphs = outcomes[0], []
     if data.is_built_in:
@@ -42,7 +42,7 @@ def interpretation_section(data: Data, outcomes: Sequence[Outcome]) -> Text:
     return Text(title="Interpretation", text="\n\n".join(paragraphs))
 
 
-def _gains(fair: Outcome) -> list[str]:
+def _gains(fair: SplitOutcome) -> list[str]:
     """Say what the best model gains over the baselines, by training, and by attention."""
     best, before = fair.correct["best"], fair.correct_before("best")
     paragraphs = []

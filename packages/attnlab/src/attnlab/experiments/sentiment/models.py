@@ -33,14 +33,14 @@ _WRITES = re.compile(r"^layers\..*\.(attention\.output|feed_forward\.outer)\.")
 
 
 @dataclass(frozen=True)
-class Coded:
+class EncodedTexts:
     """Texts as ids, each (length,) or (length, parts), and class numbers, (texts,)."""
 
     ids: list[Tensor]
     labels: Tensor
 
 
-class Batch(NamedTuple):
+class TextBatch(NamedTuple):
     """Padded ids, (batch, length) or (batch, length, parts), real tokens, and class numbers."""
 
     tokens: Tensor
@@ -50,23 +50,25 @@ class Batch(NamedTuple):
 
 def code(
     rows: Sequence[LabelledText], tokenizer: tokenizers.TextTokenizer, classes: Sequence[str]
-) -> Coded:
+) -> EncodedTexts:
     """Encode labelled texts."""
     number = {name: place for place, name in enumerate(classes)}
     ids = [torch.tensor(tokenizer.ids(row.text)) for row in rows]
-    return Coded(ids, torch.tensor([number[row.label] for row in rows]))
+    return EncodedTexts(ids, torch.tensor([number[row.label] for row in rows]))
 
 
-def make_batch(coded: Coded, chosen: Sequence[int]) -> Batch:
+def make_batch(coded: EncodedTexts, chosen: Sequence[int]) -> TextBatch:
     """Make a batch of some texts, padded to the longest of them."""
     ids = [coded.ids[place] for place in chosen]
     lengths = torch.tensor(list(map(len, ids)))
     tokens = pad_sequence(ids, batch_first=True, padding_value=tokenizers.PAD)
     real = torch.arange(tokens.shape[1]) < lengths.unsqueeze(-1)
-    return Batch(tokens, real, coded.labels[torch.tensor(chosen, dtype=torch.int64)])
+    return TextBatch(tokens, real, coded.labels[torch.tensor(chosen, dtype=torch.int64)])
 
 
-def epoch_order(coded: Coded, batch_size: int, generator: torch.Generator) -> list[list[int]]:
+def epoch_order(
+    coded: EncodedTexts, batch_size: int, generator: torch.Generator
+) -> list[list[int]]:
     """Divide all texts into random batches of about the same length; return their indices."""
     order = torch.randperm(len(coded.ids), generator=generator).tolist()
     chosen: list[list[int]] = []
@@ -78,7 +80,9 @@ def epoch_order(coded: Coded, batch_size: int, generator: torch.Generator) -> li
     return [chosen[number] for number in torch.randperm(len(chosen), generator=generator).tolist()]
 
 
-def ordered_batches(coded: Coded, num_tokens: int = 8_192) -> Iterator[tuple[list[int], Batch]]:
+def ordered_batches(
+    coded: EncodedTexts, num_tokens: int = 8_192
+) -> Iterator[tuple[list[int], TextBatch]]:
     """Yield all texts in batches of about `num_tokens` tokens, shortest first, with indices."""
     order = sorted(range(len(coded.ids)), key=lambda place: len(coded.ids[place]))
     chosen: list[int] = []
@@ -122,7 +126,12 @@ def build_mini(
 
 
 def build_best(
-    config: SentimentConfig, vocab_size: int, num_classes: int, train: Coded, seed: int, member: int
+    config: SentimentConfig,
+    vocab_size: int,
+    num_classes: int,
+    train: EncodedTexts,
+    seed: int,
+    member: int,
 ) -> Encoder:
     """Make the best model: naive Bayes in the first channels, and further channels to learn."""
     with seeds.isolated(seed, NAME, "best", member):
@@ -142,7 +151,7 @@ def build_best(
     return model
 
 
-def log_count_ratios(train: Coded, vocab_size: int, num_classes: int) -> Tensor:
+def log_count_ratios(train: EncodedTexts, vocab_size: int, num_classes: int) -> Tensor:
     """Return the evidence of each part for each class: (vocabulary, classes), each row's mean 0.
 
     `log p(part | class)` with one added to each count of texts that hold the part, less its mean
@@ -158,7 +167,7 @@ def log_count_ratios(train: Coded, vocab_size: int, num_classes: int) -> Tensor:
     return ratios.float()
 
 
-def hide_words(batch: Batch, share: float, generator: torch.Generator) -> Batch:
+def hide_words(batch: TextBatch, share: float, generator: torch.Generator) -> TextBatch:
     """Remove a random share of each text's words from a batch; CLS stays.
 
     The remaining words move together, which changes nothing for a model without positions and saves
@@ -169,4 +178,4 @@ def hide_words(batch: Batch, share: float, generator: torch.Generator) -> Batch:
     left = batch.real & ~hidden
     order = left.int().argsort(dim=1, descending=True, stable=True)[:, : int(left.sum(1).max())]
     tokens = batch.tokens.take_along_dim(order.unsqueeze(-1), 1)
-    return Batch(tokens, left.take_along_dim(order, 1), batch.labels)
+    return TextBatch(tokens, left.take_along_dim(order, 1), batch.labels)

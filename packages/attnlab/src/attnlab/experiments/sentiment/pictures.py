@@ -26,7 +26,7 @@ _ADD = {"post": "add & norm", "pre": "add (norm before)", "none": "add"}
 
 
 @dataclass(frozen=True)
-class Layer:
+class StackBox:
     """One box of the stack; is_bypassed: whether a residual connection passes it."""
 
     title: str
@@ -60,7 +60,7 @@ def architecture_section(model: Encoder, prepared: Prepared) -> draw.Diagram:
     )
 
 
-def _layers_of(model: Encoder, prepared: Prepared) -> Iterator[Layer]:
+def _layers_of(model: Encoder, prepared: Prepared) -> Iterator[StackBox]:
     """Yield the boxes in the order in which the model's modules compute."""
     config, counts, tokenizer = model.config, count_from_model(model), prepared.tokenizer
     width = config.d_model
@@ -70,31 +70,31 @@ def _layers_of(model: Encoder, prepared: Prepared) -> Iterator[Layer]:
         return f"{held:,} parameters"
 
     kind = type(tokenizer).__name__.removesuffix("Tokenizer").lower()
-    yield Layer("text", f"{kind} tokens, at most {tokenizer.max_length:,}", "quiet")
+    yield StackBox("text", f"{kind} tokens, at most {tokenizer.max_length:,}", "quiet")
     title, vectors = "token embedding", f"{config.vocab_size:,} × {width}"
     if config.scale_embedding:
         title += " × √width"
     if tokenizer.num_parts > 1:
         vectors += f", {tokenizer.num_parts} parts added"
-    yield Layer(title, f"{vectors} · {size('embedding.tokens')}")
+    yield StackBox(title, f"{vectors} · {size('embedding.tokens')}")
     if model.embedding.positions is not None:
         places = f"length × {width} · {size('embedding.positions')}"
-        yield Layer(f"+ {config.positions} positions", places)
+        yield StackBox(f"+ {config.positions} positions", places)
     add = _ADD[config.norm_place]
     for number in range(min(len(model.layers), _MOST_BLOCKS)):
         path = f"layers.{number}"
         heads = f"block {number}: {config.num_heads}-head attention"
-        yield Layer(heads, size(f"{path}.attention."), "accent", is_bypassed=True)
-        yield Layer(add, size(f"{path}.norm_attention"))
-        yield Layer(f"block {number}: feed-forward", size(f"{path}.feed_"), is_bypassed=True)
-        yield Layer(add, size(f"{path}.norm_feed_forward"))
+        yield StackBox(heads, size(f"{path}.attention."), "accent", is_bypassed=True)
+        yield StackBox(add, size(f"{path}.norm_attention"))
+        yield StackBox(f"block {number}: feed-forward", size(f"{path}.feed_"), is_bypassed=True)
+        yield StackBox(add, size(f"{path}.norm_feed_forward"))
     if len(model.layers) > _MOST_BLOCKS:
-        yield Layer(f"… {len(model.layers) - _MOST_BLOCKS} more blocks", "", "quiet")
+        yield StackBox(f"… {len(model.layers) - _MOST_BLOCKS} more blocks", "", "quiet")
     if model.final_norm is not None:
-        yield Layer("final norm", size("final_norm"))
-    yield Layer("mean over the tokens", f"length × {width} → {width}, PAD left out")
+        yield StackBox("final norm", size("final_norm"))
+    yield StackBox("mean over the tokens", f"length × {width} → {width}, PAD left out")
     classes = len(prepared.classes)
-    yield Layer("linear", f"{width} → {classes} classes · {size('head')}", "accent")
+    yield StackBox("linear", f"{width} → {classes} classes · {size('head')}", "accent")
 
 
 def _row_of_boxes(top: int, titles: Sequence[str], tone: Tone) -> list[draw.Box]:

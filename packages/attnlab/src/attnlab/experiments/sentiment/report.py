@@ -18,7 +18,7 @@ from attnlab.experiments.sentiment.classes import class_sections
 from attnlab.experiments.sentiment.comparison import accuracy_of
 from attnlab.experiments.sentiment.config import NAME, WORDS, ModelName, SentimentConfig
 from attnlab.experiments.sentiment.data import Data
-from attnlab.experiments.sentiment.fit import Outcome, Prepared, TrainedModel
+from attnlab.experiments.sentiment.fit import Prepared, SplitOutcome, TrainedModel
 from attnlab.experiments.sentiment.interpretation import interpretation_section
 from attnlab.experiments.sentiment.sentiment_claims import majority_accuracy
 from attnlab.models.parameters import count_from_model
@@ -30,7 +30,7 @@ _NO_BAR = (None, None, None)  # of a baseline that found no words in a split
 
 
 def make_content(
-    config: SentimentConfig, context: RunContext, data: Data, outcomes: Sequence[Outcome]
+    config: SentimentConfig, context: RunContext, data: Data, outcomes: Sequence[SplitOutcome]
 ) -> draw.ReportContent:
     """Make the report's content."""
     fair, main = outcomes[0], config.main
@@ -73,7 +73,7 @@ def make_content(
     )
 
 
-def _subtitle(data: Data, fair: Outcome) -> str:
+def _subtitle(data: Data, fair: SplitOutcome) -> str:
     number = data.fair.num_test
     scores = ", ".join(f"{name} {fair.accuracy(name)}" for name in fair.answers)
     few = f"; {number:,} test texts are too few to tell models apart" if data.is_built_in else ""
@@ -91,7 +91,7 @@ def _data_name(config: SentimentConfig) -> str | None:
     return config.data
 
 
-def _accuracy_section(outcomes: Sequence[Outcome]) -> draw.Bars:
+def _accuracy_section(outcomes: Sequence[SplitOutcome]) -> draw.Bars:
     groups = []
     for outcome in outcomes:
         leak = "leaks" if outcome.arrangement.shared else "no text shared"
@@ -112,7 +112,7 @@ def _accuracy_section(outcomes: Sequence[Outcome]) -> draw.Bars:
     )
 
 
-def _result_rows(outcome: Outcome) -> Iterator[list[draw.Scalar]]:
+def _result_rows(outcome: SplitOutcome) -> Iterator[list[draw.Scalar]]:
     """Yield accuracy, interval, spread over the trainings, and size."""
     where = outcome.arrangement.name
     for name, trained in outcome.models.items():
@@ -130,7 +130,7 @@ def _result_rows(outcome: Outcome) -> Iterator[list[draw.Scalar]]:
         yield [where, baseline.name, str(accuracy), accuracy.ends, "one training", size]
 
 
-def _data_section(data: Data, fair: Outcome) -> draw.Table:
+def _data_section(data: Data, fair: SplitOutcome) -> draw.Table:
     split = data.fair.split
     rows: list[list[draw.Scalar]] = [[what, count] for what, count in data.counts]
     for name, part in zip(("training", "validation", "test"), split, strict=True):
@@ -161,7 +161,7 @@ def _cut_texts(prepared: Prepared) -> list[draw.Scalar]:
     return [what, f"{cut:,} of {total:,}"]
 
 
-def _curve_sections(outcomes: Sequence[Outcome], main: ModelName) -> Iterator[draw.Lines]:
+def _curve_sections(outcomes: Sequence[SplitOutcome], main: ModelName) -> Iterator[draw.Lines]:
     """Yield the loss and the accuracy of the main model after each epoch."""
     number = len(outcomes[0].models[main])
     for figure, held in (("loss", "validation_loss"), ("accuracy", "accuracy")):
@@ -190,7 +190,7 @@ def _curve(title: str, figure: str, trained: Sequence[TrainedModel]) -> draw.Ser
 
 
 def _attention_section(
-    name: ModelName, main: ModelName, fair: Outcome, shown: Sequence[tuple[str, str | None]]
+    name: ModelName, main: ModelName, fair: SplitOutcome, shown: Sequence[tuple[str, str | None]]
 ) -> draw.Maps:
     prepared, model = fair.prepared[name], fair.models[name][0].model
     choices = []
@@ -209,7 +209,7 @@ def _attention_section(
     )
 
 
-def _words_section(fair: Outcome) -> draw.Table:
+def _words_section(fair: SplitOutcome) -> draw.Table:
     prepared = fair.prepared["best"]
     assert isinstance(prepared.tokenizer, PartTokenizer)
     parts = inspection.strongest_parts(fair.models["best"][0].model, prepared.tokenizer)
@@ -219,7 +219,7 @@ def _words_section(fair: Outcome) -> draw.Table:
     return draw.Table(rows=rows, **WORDS.texts("strongest"))
 
 
-def _text_with_repeat(fair: Outcome, main: ModelName) -> str | None:
+def _text_with_repeat(fair: SplitOutcome, main: ModelName) -> str | None:
     """Return a short text in which a word occurs twice, of the test if possible."""
     most = min(14, fair.prepared[main].tokenizer.max_length - 1)
     for row in itertools.chain(*reversed(fair.arrangement.split)):

@@ -8,16 +8,16 @@ import torch
 from attnlab.core.stats import is_above
 from attnlab.draw.claims import judge_all
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.sentiment.baseline import Baseline
+from attnlab.experiments.sentiment.baseline import TrainedBaseline
 from attnlab.experiments.sentiment.comparison import accuracy_of, gain_over
 from attnlab.experiments.sentiment.data import Arrangement, Data
-from attnlab.experiments.sentiment.fit import Outcome
+from attnlab.experiments.sentiment.fit import SplitOutcome
 from attnlab.tasks.texts import LabelledText, shared_texts
 
 _ABOVE_ZERO = "interval above 0; undecided if it holds 0"
 
 
-def evaluate_claims(data: Data, outcomes: Sequence[Outcome]) -> list[Claim]:
+def evaluate_claims(data: Data, outcomes: Sequence[SplitOutcome]) -> list[Claim]:
     """Evaluate all claims; the first outcome is that of the split without leaks."""
     fair = outcomes[0]
     claims = [baseline_claim(data, fair, baseline) for baseline in fair.baselines]
@@ -28,7 +28,7 @@ def evaluate_claims(data: Data, outcomes: Sequence[Outcome]) -> list[Claim]:
     return [*claims, _split_shares_no_text(data)]
 
 
-def baseline_claim(data: Data, fair: Outcome, baseline: Baseline) -> Claim:
+def baseline_claim(data: Data, fair: SplitOutcome, baseline: TrainedBaseline) -> Claim:
     """Claim that the best model beats a baseline; one training alone decides nothing."""
     best = fair.correct["best"]
     num_trainings, num_texts = best.shape
@@ -50,7 +50,7 @@ def baseline_claim(data: Data, fair: Outcome, baseline: Baseline) -> Claim:
     )
 
 
-def _beats_the_majority(data: Data, fair: Outcome) -> Claim:
+def _beats_the_majority(data: Data, fair: SplitOutcome) -> Claim:
     """Claim that each model is better than always naming the most frequent class."""
     most = majority_class(data.fair.split.train)
     always = torch.tensor([row.label == most for row in data.fair.split.test])

@@ -16,22 +16,22 @@ from attnlab.parts.blocks import NormPlace
 from attnlab.parts.feed_forward import ActivationKind
 from attnlab.parts.norms import NormKind
 from attnlab.parts.projections import ProjectionKind
-from attnlab.tasks.sequences import Rule, SequenceTask
+from attnlab.tasks.sequences import SequenceRule, SequenceTask
 from attnlab.train.config import TrainConfig
 
 NAME = "sorting"
 WORDS = Words(__package__)
 
-Recipe = Literal["source", "fast"]
+TrainingRecipe = Literal["source", "fast"]
 
-_RECIPES: dict[Recipe, dict[str, float]] = {
+_RECIPES: dict[TrainingRecipe, dict[str, float]] = {
     "source": {"steps": 15_000, "learning_rate": 1e-3, "weight_decay": 0.01},
     "fast": {"steps": 2_000, "learning_rate": 3e-2, "weight_decay": 0.1},
 }
 """The values of fields that a config leaves at none."""
 
 
-class Split(NamedTuple):
+class InputSplit(NamedTuple):
     """The inputs of training, and those held out: (inputs, prompt_length) each."""
 
     trained: Tensor
@@ -42,7 +42,7 @@ class Split(NamedTuple):
 class SortingConfig(Config):
     """Every option of the experiment."""
 
-    task: Rule = option("sort", "the rule by which the answer follows from the letters")
+    task: SequenceRule = option("sort", "the rule by which the answer follows from the letters")
     letters: int = option(3, "size of the alphabet", low=1, high=26)
     length: int = option(3, "letters of an input (of each number, for add)", low=1, high=64)
     holdout: float | None = option(
@@ -66,7 +66,7 @@ class SortingConfig(Config):
     initial_scale: float = option(
         1.0, "multiplies the initial matrices and embeddings", low=1e-6, high=1e3
     )
-    recipe: Recipe = option(
+    recipe: TrainingRecipe = option(
         "source", "source: 15,000 steps at 1e-3; fast: 2,000 at 3e-2, decaying more"
     )
     steps: int | None = option(None, "optimiser steps; none: the recipe's", low=1, high=10_000_000)
@@ -109,12 +109,12 @@ class SortingConfig(Config):
     def _num_held_out(self) -> int:
         return round((self.holdout or 0.0) * self.sequence_task().num_prompts)
 
-    def split(self) -> Split:
+    def split(self) -> InputSplit:
         """Return the inputs of training and those held out, the same for every seed."""
         prompts = self.sequence_task().all_prompts()
         order = torch.randperm(len(prompts), generator=seeds.generator(0, NAME, "holdout"))
         trained, held_out = order.tensor_split([len(order) - self._num_held_out])
-        return Split(prompts[trained.sort().values], prompts[held_out.sort().values])
+        return InputSplit(prompts[trained.sort().values], prompts[held_out.sort().values])
 
     def model_config(self) -> DecoderConfig:
         """Return the config of the model."""

@@ -14,7 +14,11 @@ from attnlab.draw.sections import (
 )
 from attnlab.experiments.sections import metric_series, parameters_section, settings_section
 from attnlab.experiments.sorting.config import NAME, WORDS
-from attnlab.experiments.sorting.sorting_claims import EvaluatedInputs, Result, with_separator
+from attnlab.experiments.sorting.sorting_claims import (
+    EvaluatedInputs,
+    SorterEvaluation,
+    with_separator,
+)
 from attnlab.look.trace import Trace, trace
 from attnlab.models.decoder import Decoder
 from attnlab.models.parameters import count_from_model
@@ -47,7 +51,7 @@ def shown_indices(evaluated: EvaluatedInputs) -> Tensor:
     return torch.cat((wrong[:num_wrong], right[: _MOST_TRACES - num_wrong])).sort().values
 
 
-def make_content(result: Result, trained: Trained) -> ReportContent:
+def make_content(result: SorterEvaluation, trained: Trained) -> ReportContent:
     """Make the report's content."""
     config, evaluated, held_out = result.config, result.evaluated, result.held_out
     task = config.sequence_task()

@@ -48,7 +48,7 @@ class EvaluatedInputs:
 
 
 @dataclass(frozen=True)
-class Result:
+class SorterEvaluation:
     """A trained sorter on the inputs of training, and on those held out, if any."""
 
     model: Decoder
@@ -96,7 +96,7 @@ def answers(model: Any, task: SequenceTask, prompts: Tensor) -> tuple[Tensor, Te
 
 
 @torch.no_grad()
-def evaluate(model: Decoder, config: SortingConfig, seed: int) -> Result:
+def evaluate(model: Decoder, config: SortingConfig, seed: int) -> SorterEvaluation:
     """Evaluate the model on its inputs, or on a sample of them if there are too many."""
     task, most, held_out = config.sequence_task(), config.most_judged, None
     prompts = evaluation_prompts(config, most, seeds.generator(seed, NAME, "judge"))
@@ -105,7 +105,7 @@ def evaluate(model: Decoder, config: SortingConfig, seed: int) -> Result:
         generator = seeds.generator(0, NAME, "judge held out")
         held_out = _evaluate(model, task, *_some_of(config.split().held_out, most, generator))
     loss = float(exact_loss(model, task.rows(evaluated.prompts)))
-    return Result(model, config, seed, evaluated, held_out, loss)
+    return SorterEvaluation(model, config, seed, evaluated, held_out, loss)
 
 
 def evaluation_prompts(
@@ -130,7 +130,7 @@ def _evaluate(
     return EvaluatedInputs(prompts, answered, task.answer(prompts), probabilities, are_all)
 
 
-def evaluate_claims(result: Result) -> list[Claim]:
+def evaluate_claims(result: SorterEvaluation) -> list[Claim]:
     """Make the claims."""
     claims = [_all_inputs_right(result)]
     if result.held_out is not None:
@@ -144,7 +144,7 @@ def evaluate_claims(result: Result) -> list[Claim]:
     ]
 
 
-def _all_inputs_right(result: Result) -> Claim:
+def _all_inputs_right(result: SorterEvaluation) -> Claim:
     evaluated = result.evaluated
     inputs = f"{evaluated.total:,} inputs drawn at random"
     if evaluated.are_all:
@@ -174,7 +174,7 @@ def _most_held_out_right(held_out: EvaluatedInputs) -> Claim:
     )
 
 
-def _loss_claims(result: Result) -> list[Claim]:
+def _loss_claims(result: SorterEvaluation) -> list[Claim]:
     task = result.config.sequence_task()
     floor = least = task.loss_floor
     slack = 1e-5
@@ -203,7 +203,7 @@ def _loss_claims(result: Result) -> list[Claim]:
     ]
 
 
-def _causal(result: Result, chosen: Tensor) -> Claim:
+def _causal(result: SorterEvaluation, chosen: Tensor) -> Claim:
     rows = result.config.sequence_task().rows(result.evaluated.prompts[chosen])[:, :-1]
     leak, change = largest_leak(result.model, rows), largest_change(result.model, rows)
     return Claim(

@@ -20,7 +20,7 @@ _UNIT_MEMBERS = 256  # enough to be quick, few enough that losing a unit costs l
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """One combination of values.
 
     fields: those of the axes alone. config: all fields; None for values that cannot be combined.
@@ -39,7 +39,7 @@ class Cell:
 
 def make_grid(
     config_class: type[Config], axes: Sequence[Axis], fixed: Fields, num_seeds: int
-) -> list[Cell]:
+) -> list[SweepCell]:
     """Make every cell, the last axis moving fastest.
 
     Raises:
@@ -68,16 +68,16 @@ def make_grid(
     return cells
 
 
-def make_cell(config_class: type[Config], fixed: Fields, fields: Fields) -> Cell:
+def make_cell(config_class: type[Config], fixed: Fields, fields: Fields) -> SweepCell:
     """Make one cell, with the reason if its values cannot be combined."""
     try:
-        return Cell(fields, config_class.from_mapping({**fixed, **fields}))
+        return SweepCell(fields, config_class.from_mapping({**fixed, **fields}))
     except WrongUsage as error:
-        return Cell(fields, None, str(error))
+        return SweepCell(fields, None, str(error))
 
 
 def divide(
-    cells: Sequence[Cell], seeds: Sequence[int], varying: frozenset[str]
+    cells: Sequence[SweepCell], seeds: Sequence[int], varying: frozenset[str]
 ) -> Iterator[tuple[list[int], Sequence[int]]]:
     """Divide cells and seeds into units: yield the indices of the cells, and the seeds, of each.
 

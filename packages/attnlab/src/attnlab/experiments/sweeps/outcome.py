@@ -14,8 +14,8 @@ from attnlab.core.stats import Interval, share_interval
 from attnlab.display import displayed, plural
 from attnlab.experiments.sections import csv_text
 from attnlab.experiments.sweeps.axes import Axis, typed
-from attnlab.experiments.sweeps.cells import Cell
-from attnlab.experiments.sweeps.unit import Member, Result, versions_words
+from attnlab.experiments.sweeps.cells import SweepCell
+from attnlab.experiments.sweeps.unit import ModelResult, UnitResult, versions_words
 
 
 @displayed
@@ -40,7 +40,7 @@ class CellOutcome:
     refusal: str = ""
     computed: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
-    members: Sequence[Member] = ()
+    members: Sequence[ModelResult] = ()
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class CellOutcome:
 
 
 def summarize(
-    number: int, cell: Cell, members: Sequence[Member] = (), computed: str = ""
+    number: int, cell: SweepCell, members: Sequence[ModelResult] = (), computed: str = ""
 ) -> CellOutcome:
     """Summarize the models of a cell."""
     steps, losses, whole = list[float](), list[float](), 0
@@ -117,7 +117,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 @displayed
-class Outcome:
+class SweepOutcome:
     """The cells and the results of all models, in the order of cells and seeds.
 
     axes: of a sweep, whose cells are a grid with the last axis moving fastest; or of a search.
@@ -127,9 +127,9 @@ class Outcome:
     def __init__(
         self,
         axes: Sequence[Axis],
-        grid: Sequence[Cell],
+        grid: Sequence[SweepCell],
         seeds: Sequence[int],
-        results: Iterable[Result],
+        results: Iterable[UnitResult],
     ) -> None:
         self.axes, self.grid, self.seeds = axes, grid, seeds
         self.results = sorted(results, key=lambda result: result.unit)
@@ -139,7 +139,7 @@ class Outcome:
     @cached_property
     def cells(self) -> list[CellOutcome]:
         """The outcome of each cell; without seeds for a cell without results."""
-        members: list[list[Member]] = [[] for _ in self.grid]
+        members: list[list[ModelResult]] = [[] for _ in self.grid]
         computed = [""] * len(self.grid)
         for result in self.results:
             for member in result.members:
@@ -211,7 +211,7 @@ class Outcome:
         """Return one mapping for each model: the cell's fields, the seed, the results."""
         return list(map(self._row, self.members))
 
-    def _row(self, member: Member) -> dict[str, object]:
+    def _row(self, member: ModelResult) -> dict[str, object]:
         row: dict[str, object] = {
             **self.grid[member.cell].fields,
             "seed": member.seed,

@@ -14,12 +14,12 @@ from attnlab.experiments.registry import find, learnable
 from attnlab.experiments.report import begins_at, describe_run
 from attnlab.experiments.run_config import ManyConfig, seeds_of_config
 from attnlab.experiments.sweeps.axes import Axis, axis_of, option_of, read_axes
-from attnlab.experiments.sweeps.cells import Cell, divide, make_grid
+from attnlab.experiments.sweeps.cells import SweepCell, divide, make_grid
 from attnlab.experiments.sweeps.unit import Unit
 from attnlab.parts.linear import MatrixPath, matrix_path_in_use
 from attnlab.train.config import LayoutName
 
-Kind = Literal["sweep", "search"]
+PlanKind = Literal["sweep", "search"]
 
 TRIALS_AT_ONCE = 5
 """The trials that a search proposes together: they share a population, or the processors."""
@@ -86,7 +86,7 @@ class Plan:
         Raises:
             CouldNotRun: this attnlab has no such experiment, or not these settings.
         """
-        kind: Kind = "sweep" if "sweep" in config else "search"
+        kind: PlanKind = "sweep" if "sweep" in config else "search"
         try:
             described, axes = config[kind], []
             config_class = find(config["experiment"]).config_class
@@ -107,7 +107,7 @@ class Plan:
             raise CouldNotRun(f"the {kind}'s config.json is not usable: {error}") from None
 
     @classmethod
-    def in_folder(cls, kind: Kind, out: Path | str | None, name: str) -> "Plan":
+    def in_folder(cls, kind: PlanKind, out: Path | str | None, name: str) -> "Plan":
         """Read the plan of a sweep or a search of an experiment that is to be resumed."""
         if out is None:
             raise WrongUsage(f"to resume a {kind}, name its folder: --out DIR --resume.")
@@ -117,7 +117,7 @@ class Plan:
         return plan
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> PlanKind:
         """What it is, in a word."""
         return "sweep" if self.trials is None else "search"
 
@@ -131,11 +131,13 @@ class Plan:
         """The experiment's own settings."""
         return find(self.experiment).config_class
 
-    def grid(self) -> list[Cell]:
+    def grid(self) -> list[SweepCell]:
         """Make every cell of a sweep."""
         return make_grid(self.config_class, self.axes, self.fixed, len(self.seeds))
 
-    def units(self, cells: Sequence[Cell], first_cell: int = 0, first_unit: int = 0) -> list[Unit]:
+    def units(
+        self, cells: Sequence[SweepCell], first_cell: int = 0, first_unit: int = 0
+    ) -> list[Unit]:
         """Divide cells into units; of a search, those that were proposed together."""
         varying = learnable(self.experiment).VARYING
         at_once = len(cells) if self.trials is None else TRIALS_AT_ONCE
@@ -157,7 +159,7 @@ class Plan:
                 units.append(unit)
         return units
 
-    def problems(self, cells: Iterable[Cell]) -> list[ProblemDescription]:
+    def problems(self, cells: Iterable[SweepCell]) -> list[ProblemDescription]:
         """Describe the problems of cells, each once."""
         configs = [cell.config for cell in cells if cell.config is not None]
         return list(dict.fromkeys(map(learnable(self.experiment).describe_problem, configs)))
@@ -187,7 +189,7 @@ class Plan:
         return config
 
 
-def read_config_of(kind: Kind, folder: Path) -> RunConfig:
+def read_config_of(kind: PlanKind, folder: Path) -> RunConfig:
     """Read the `config.json` of a sweep or a search.
 
     Raises:

@@ -12,7 +12,7 @@ from attnlab.draw import sections as draw
 from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.sections import filled, problem_section
 from attnlab.experiments.sweeps.axes import Axis, shown, typed
-from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
+from attnlab.experiments.sweeps.outcome import CellOutcome, SweepOutcome
 from attnlab.experiments.sweeps.plan import Plan
 
 TALLIED = ["solved", "share", "low", "high", "first step", "loss"]
@@ -24,7 +24,7 @@ _WIDE = 10  # an axis whose largest value is so many times its smallest has a lo
 _SHARE = "share of seeds that solve the problem"
 
 
-def make_content(plan: Plan, outcome: Outcome, facts: Mapping[str, str]) -> draw.ReportContent:
+def make_content(plan: Plan, outcome: SweepOutcome, facts: Mapping[str, str]) -> draw.ReportContent:
     """Make the report's content.
 
     Args:
@@ -63,7 +63,7 @@ def make_content(plan: Plan, outcome: Outcome, facts: Mapping[str, str]) -> draw
     )
 
 
-def _diverged(outcome: Outcome) -> draw.Table:
+def _diverged(outcome: SweepOutcome) -> draw.Table:
     """List the models that diverged: cell, seed, what happened."""
     rows: list[list[draw.Scalar]] = []
     for member in outcome.members:
@@ -96,14 +96,14 @@ def run_command(plan: Plan, cell: CellOutcome, seeds: int, first: int) -> str:
     return f"`attnlab run {plan.experiment} --seeds {seeds} --seed {first} --set {settings}`"
 
 
-def _success_words(outcome: Outcome) -> str:
+def _success_words(outcome: SweepOutcome) -> str:
     return (
         f"The share of {len(outcome.seeds):,} seeds that solved the problem at an evaluation; a "
         "model that diverged did not."
     )
 
 
-def _diagram(outcome: Outcome) -> draw.Maps:
+def _diagram(outcome: SweepOutcome) -> draw.Maps:
     """Map the success over the first two axes, for each combination of the others."""
     rows, columns, *others = outcome.axes
     cells, choices = _array(outcome), []
@@ -123,7 +123,7 @@ def _diagram(outcome: Outcome) -> draw.Maps:
     )
 
 
-def _curves(outcome: Outcome) -> draw.Bars | draw.Lines | None:
+def _curves(outcome: SweepOutcome) -> draw.Bars | draw.Lines | None:
     """Draw success along one axis, a curve for each value of the others."""
     along = _along(outcome.axes)
     if along is None:
@@ -166,7 +166,7 @@ def _along(axes: Sequence[Axis]) -> Axis | None:
     return None
 
 
-def _success_series(outcome: Outcome, along: Axis) -> list[draw.BarSeries]:
+def _success_series(outcome: SweepOutcome, along: Axis) -> list[draw.BarSeries]:
     """Return the success along one axis, for each value of the others."""
     others = [axis for axis in outcome.axes if axis is not along]
     cells = np.moveaxis(_array(outcome), outcome.axes.index(along), -1)
@@ -181,7 +181,7 @@ def _success_series(outcome: Outcome, along: Axis) -> list[draw.BarSeries]:
     return series
 
 
-def _array(outcome: Outcome) -> Any:
+def _array(outcome: SweepOutcome) -> Any:
     """Return the outcome of each cell in an array with a dimension for each axis."""
     shape = [len(axis.values) for axis in outcome.axes]
     return np.array(outcome.cells, dtype=object).reshape(shape)
@@ -191,7 +191,7 @@ def _values(axes: Sequence[Axis], place: Sequence[int]) -> Fields:
     return {axis.name: axis.values[index] for axis, index in zip(axes, place, strict=True)}
 
 
-def _cells(outcome: Outcome, problems: Sequence[ProblemDescription]) -> draw.Table:
+def _cells(outcome: SweepOutcome, problems: Sequence[ProblemDescription]) -> draw.Table:
     axes = outcome.axes
     rows = []
     for cell in outcome.trained:
@@ -220,7 +220,7 @@ def _cells(outcome: Outcome, problems: Sequence[ProblemDescription]) -> draw.Tab
     )
 
 
-def _again(plan: Plan, outcome: Outcome) -> draw.Text | None:
+def _again(plan: Plan, outcome: SweepOutcome) -> draw.Text | None:
     """Give the command that trains the models of a cell again."""
     if not outcome.trained:
         return None

@@ -19,22 +19,28 @@ from attnlab.display import Card, frame
 from attnlab.draw.sections import ReportContent
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.claims import Claim
-from attnlab.experiments.executors import Engine, Failure, ModelCounter, Where, make_engine
+from attnlab.experiments.executors import (
+    Executor,
+    ExecutorOptions,
+    ModelCounter,
+    UnitFailure,
+    make_engine,
+)
 from attnlab.experiments.folder import RunFolder, is_finished
 from attnlab.experiments.report import Report, open_run
 from attnlab.experiments.session import Session
-from attnlab.experiments.sweeps.cells import Cell
-from attnlab.experiments.sweeps.outcome import Outcome
-from attnlab.experiments.sweeps.plan import Kind, Plan, read_config_of
+from attnlab.experiments.sweeps.cells import SweepCell
+from attnlab.experiments.sweeps.outcome import SweepOutcome
+from attnlab.experiments.sweeps.plan import Plan, PlanKind, read_config_of
 from attnlab.experiments.sweeps.report import make_content
 from attnlab.experiments.sweeps.unit import (
-    Member,
-    Result,
+    ModelResult,
     Unit,
+    UnitResult,
     refuse_other_versions,
 )
 from attnlab.seeds import generator
-from attnlab.train.observer import Observer, Silent
+from attnlab.train.observer import Observer, SilentObserver
 
 _SECONDS = 10.0  # between two versions of an unfinished run's page
 
@@ -49,7 +55,7 @@ class CellResults:
         folder: where it is kept; None while it only lives in memory.
     """
 
-    outcome: Outcome
+    outcome: SweepOutcome
     report: Report = field(repr=False)
     folder: Path | None = None
 
@@ -86,7 +92,7 @@ class CellResults:
 class CellRun:
     """The cells of a sweep while they are computed, or opened again."""
 
-    kind: ClassVar[Kind] = "sweep"
+    kind: ClassVar[PlanKind] = "sweep"
     report: Report
 
     def __init__(self, plan: Plan, folder: RunFolder | None, observer: Observer) -> None:
@@ -95,13 +101,13 @@ class CellRun:
         self.path: Path | None = None
         if folder is not None:
             self._config, self.path = folder.config, folder.path
-        self._cells: list[Cell] = []
+        self._cells: list[SweepCell] = []
         self._units: list[Unit] = []
-        self._results: dict[int, Result] = {}
+        self._results: dict[int, UnitResult] = {}
         self._written = time.monotonic()
         self._add(self._first_cells())
 
-    def _first_cells(self) -> list[Cell]:
+    def _first_cells(self) -> list[SweepCell]:
         """Return the cells that are known before the first is trained."""
         return self._plan.grid()
 
@@ -109,7 +115,7 @@ class CellRun:
         """Return the number of cells when all are known."""
         return len(self._cells)
 
-    def _add(self, cells: Sequence[Cell]) -> None:
+    def _add(self, cells: Sequence[SweepCell]) -> None:
         """Add cells, with the results that the folder holds of them."""
         units = self._plan.units(cells, len(self._cells), len(self._units))
         self._cells += cells
@@ -130,7 +136,7 @@ class CellRun:
         cls,
         plan: Plan,
         out: Path | str | None,
-        where: Where,
+        where: ExecutorOptions,
         *,
         resume: bool,
         observer: Observer | None,
@@ -160,7 +166,7 @@ class CellRun:
         """
         path = Path(folder)
         config = read_config_of(cls.kind, path)
-        run = cls(Plan.of_config(config), RunFolder(path, config), Silent())
+        run = cls(Plan.of_config(config), RunFolder(path, config), SilentObserver())
         if not run._results:
             raise CouldNotRun(
                 f"nothing of the {cls.kind} in {path} is finished yet; resume it: attnlab resume "
@@ -169,11 +175,11 @@ class CellRun:
         run.report = open_run(path) if is_finished(path) else run._make_report([])
         return run
 
-    def parts(self) -> tuple[Outcome, Report, Path | None]:
+    def parts(self) -> tuple[SweepOutcome, Report, Path | None]:
         """Return what a `CellResults` holds."""
         return self._outcome(), self.report, self.path
 
-    def _compute_all(self, engine: Engine) -> None:
+    def _compute_all(self, engine: Executor) -> None:
         failures = self._compute(engine)
         if failures:
             error = failures[0].error
@@ -184,17 +190,17 @@ class CellRun:
                 words += " The finished ones are kept; --resume does the rest."
             raise type(error)(words)
 
-    def _compute(self, engine: Engine) -> list[Failure]:
+    def _compute(self, engine: Executor) -> list[UnitFailure]:
         """Compute the units that are missing; return those that could not be trained."""
         missing: list[Unit] = []
         for unit in self._units:
             is_refused = any(self._cells[cell].refusal for cell in unit.cells)
             if unit.number not in self._results and not is_refused:
                 missing.append(unit)
-        failures: list[Failure] = []
+        failures: list[UnitFailure] = []
         counter = ModelCounter(self._observer, missing, self._num_done(), self._num_models())
         for answer in engine.compute(missing, counter):
-            if isinstance(answer, Failure):
+            if isinstance(answer, UnitFailure):
                 failures.append(answer)
             else:
                 refuse_other_versions(answer)
@@ -212,7 +218,7 @@ class CellRun:
         refused = sum(cell.refusal != "" for cell in self._cells)
         return (self._num_cells() - refused) * len(self._plan.seeds)
 
-    def _keep(self, result: Result) -> None:
+    def _keep(self, result: UnitResult) -> None:
         self._results[result.unit] = result
         if self.path is not None:
             write_result(self.path, result)
@@ -223,9 +229,9 @@ class CellRun:
             write_text(self.path / "report.html", self._make_report([]).html())
         self._written = time.monotonic()
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SweepOutcome:
         plan = self._plan
-        return Outcome(plan.axes, self._cells, plan.seeds, self._results.values())
+        return SweepOutcome(plan.axes, self._cells, plan.seeds, self._results.values())
 
     def _make_report(self, claims: Sequence[Claim]) -> Report:
         plan, outcome, metrics = self._plan, self._outcome(), []
@@ -235,7 +241,7 @@ class CellRun:
         content = self._content(outcome, outcome.facts(self._config["versions"]))
         return Report(plan.experiment, self._config, tuple(claims), metrics, content)
 
-    def _content(self, outcome: Outcome, facts: Mapping[str, str]) -> ReportContent:
+    def _content(self, outcome: SweepOutcome, facts: Mapping[str, str]) -> ReportContent:
         return make_content(self._plan, outcome, facts)
 
     def _claims(self) -> list[Claim]:
@@ -247,14 +253,14 @@ class CellRun:
             claims.append(self._same_here(elsewhere))
         return claims
 
-    def _same_here(self, elsewhere: Sequence[Result]) -> Claim:
+    def _same_here(self, elsewhere: Sequence[UnitResult]) -> Claim:
         """Compute a random one of the populations computed elsewhere once more in this process."""
         random = generator(self._plan.seeds[0], "sweep", "lot")
         there = elsewhere[int(torch.randint(len(elsewhere), (), generator=random))]
         unit = self._units[there.unit]
         again = unit.compute()
-        members: Sequence[Member] = []
-        if isinstance(again, Result):
+        members: Sequence[ModelResult] = []
+        if isinstance(again, UnitResult):
             members = again.members
         cells = self._cells[unit.cells[0]].name
         if len(unit.cells) > 1:
@@ -272,7 +278,7 @@ class CellRun:
         )
 
 
-def all_there(outcome: Outcome, noun: str, num_cells: int) -> Claim:
+def all_there(outcome: SweepOutcome, noun: str, num_cells: int) -> Claim:
     """Claim that every model was trained once."""
     done, expected = outcome.done, outcome.expected
     measured = f"{len(set(done) & set(expected)):,} models"
@@ -289,14 +295,14 @@ def all_there(outcome: Outcome, noun: str, num_cells: int) -> Claim:
     )
 
 
-def write_result(folder: Path, result: Result) -> None:
+def write_result(folder: Path, result: UnitResult) -> None:
     """Write the results of a unit."""
     file, line = _file(folder, result.unit), json.dumps(asdict(result), allow_nan=False)
     make_folder(file.parent)
     write_text(file, f"{line}\n{digest_of(line.encode())}\n")
 
 
-def read_result(folder: Path, number: int) -> Result | None:
+def read_result(folder: Path, number: int) -> UnitResult | None:
     """Read the results of a unit; return None if they are missing or damaged."""
     try:
         line, digest, end = _file(folder, number).read_text(encoding="utf-8").split("\n")
@@ -305,8 +311,8 @@ def read_result(folder: Path, number: int) -> Result | None:
     if (digest, end) != (digest_of(line.encode()), ""):
         return None
     result = json.loads(line)
-    members = [Member(**member) for member in result.pop("members")]
-    return Result(members=members, **result)
+    members = [ModelResult(**member) for member in result.pop("members")]
+    return UnitResult(members=members, **result)
 
 
 def _file(folder: Path, number: int) -> Path:

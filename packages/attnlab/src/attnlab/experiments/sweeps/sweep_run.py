@@ -7,7 +7,7 @@ from typing import Any
 
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
-from attnlab.experiments.executors import Where
+from attnlab.experiments.executors import ExecutorOptions
 from attnlab.experiments.sweeps.axes import shown
 from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab.experiments.sweeps.plan import Plan
@@ -116,7 +116,7 @@ def sweep(
             layout=layout,
             stop_when_solved=stop_when_solved,
         )
-    where = Where(engine, workers, address)
+    where = ExecutorOptions(engine, workers, address)
     return Sweep(*CellRun.start(plan, out, where, resume=resume, observer=observer).parts())
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from attnlab.configs import Config, Fields
 from attnlab.errors import AttnlabError, CouldNotRun
-from attnlab.experiments.executors import Failure
+from attnlab.experiments.executors import UnitFailure
 from attnlab.experiments.population.blocks import first_steps, solved_at_each_step
 from attnlab.experiments.population.training import make_problem, train_problem
 from attnlab.experiments.registry import find
@@ -46,22 +46,22 @@ class Unit:
         """The number of its models."""
         return len(self.cells) * len(self.seeds)
 
-    def compute(self, observer: Observer | None = None) -> "Result | Failure":
+    def compute(self, observer: Observer | None = None) -> "UnitResult | UnitFailure":
         """Train the unit on one thread; return its results, or why it could not be trained."""
         try:
             with computing_as({"threads": 1, "matrix_path": self.matrix_path}):
                 members, layout = _trained(self, observer)
         except NotFinite as error:  # all members diverged; this is the error of the last one
             pairs = itertools.product(self.cells, self.seeds)
-            members = [Member(*pair, None, None, None, {}, str(error)) for pair in pairs]
+            members = [ModelResult(*pair, None, None, None, {}, str(error)) for pair in pairs]
             layout = "none"
         except AttnlabError as error:
-            return Failure(self.number, error)
-        return Result(self.number, members, layout, versions(), platform.node())
+            return UnitFailure(self.number, error)
+        return UnitResult(self.number, members, layout, versions(), platform.node())
 
 
 @dataclass(frozen=True)
-class Member:
+class ModelResult:
     """The result of one model.
 
     cell: its index in the grid. solved_at: the first evaluated step at which it had solved the
@@ -80,14 +80,14 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Result:
+class UnitResult:
     """The results of a unit, and where it was computed.
 
     computed: where, in words. is_elsewhere: whether in another process than the sweep's own.
     """
 
     unit: int
-    members: Sequence[Member]
+    members: Sequence[ModelResult]
     layout: str
     versions: Mapping[str, str]
     machine: str
@@ -95,7 +95,7 @@ class Result:
     is_elsewhere: bool = False
 
 
-def refuse_other_versions(result: Result) -> None:
+def refuse_other_versions(result: UnitResult) -> None:
     """Raise `CouldNotRun` for a result that was computed with other versions than ours."""
     there, here = versions_words(result.versions), versions_words(versions())
     if there != here:
@@ -105,7 +105,7 @@ def refuse_other_versions(result: Result) -> None:
         )
 
 
-def _trained(unit: Unit, observer: Observer | None) -> tuple[list[Member], str]:
+def _trained(unit: Unit, observer: Observer | None) -> tuple[list[ModelResult], str]:
     """Train a unit as one population; return its members and how they were laid out."""
     config_class = find(unit.experiment).config_class
     configs: list[Config] = []
@@ -130,7 +130,7 @@ def _trained(unit: Unit, observer: Observer | None) -> tuple[list[Member], str]:
         if trained is not None:
             best_step, figures = trained.best_step, dict(trained.evaluation.figures)
         fault = history.faults[index] or ""
-        members.append(Member(*pair, steps[index], best_step, loss, figures, fault))
+        members.append(ModelResult(*pair, steps[index], best_step, loss, figures, fault))
     return members, result.layout
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from attnlab.draw import sections as draw
 from attnlab.experiments.sections import filled, problem_section
 from attnlab.experiments.sweeps.axes import Axis, shown
-from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
+from attnlab.experiments.sweeps.outcome import CellOutcome, SweepOutcome
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.report import TALLIED, listed, run_command, setting_rows, tallied
 from attnlab.experiments.tune.study import RANDOM, is_log, range_words
@@ -14,7 +14,7 @@ from attnlab.experiments.tune.study import RANDOM, is_log, range_words
 _SHARE = "share of seeds that solve the problem"
 
 
-def make_content(plan: Plan, outcome: Outcome, facts: Mapping[str, str]) -> draw.ReportContent:
+def make_content(plan: Plan, outcome: SweepOutcome, facts: Mapping[str, str]) -> draw.ReportContent:
     """Make the report's content; the cells of the outcome are the trials."""
     trials, axes = outcome.trained, plan.axes
     words = "no trial yet"

@@ -14,10 +14,10 @@ from attnlab.core.store import read_json, refusing_damage, write_json
 from attnlab.display import Card, displayed
 from attnlab.draw.sections import ReportContent
 from attnlab.errors import WrongUsage, is_integer, not_none
-from attnlab.experiments.executors import Engine, Failure, Where
+from attnlab.experiments.executors import Executor, ExecutorOptions, UnitFailure
 from attnlab.experiments.sweeps.axes import shown
-from attnlab.experiments.sweeps.cells import Cell, make_cell
-from attnlab.experiments.sweeps.outcome import CellOutcome, Outcome
+from attnlab.experiments.sweeps.cells import SweepCell, make_cell
+from attnlab.experiments.sweeps.outcome import CellOutcome, SweepOutcome
 from attnlab.experiments.sweeps.plan import TRIALS_AT_ONCE, Plan
 from attnlab.experiments.sweeps.runner import CellResults, CellRun
 from attnlab.experiments.tune.report import make_content
@@ -109,7 +109,7 @@ def tune(
         plan = Plan.in_folder("search", out, name)
     else:
         plan = Plan.read(name, settings or {}, {}, seeds, layout=layout, trials=trials)
-    where = Where(engine, workers, address)
+    where = ExecutorOptions(engine, workers, address)
     return Search(*_SearchRun.start(plan, out, where, resume=resume, observer=observer).parts())
 
 
@@ -141,8 +141,8 @@ class _SearchRun(CellRun):
         plan.config_class.from_mapping(plan.fixed)  # refuses settings wrong in every trial
         Study(plan.axes, plan.seeds[0])  # raises if Optuna is missing
 
-    def _first_cells(self) -> list[Cell]:
-        cells: list[Cell] = []
+    def _first_cells(self) -> list[SweepCell]:
+        cells: list[SweepCell] = []
         if self._file is not None and self._file.exists():
             with refusing_damage(str(self._file)):
                 for trial in read_json(self._file):
@@ -154,13 +154,13 @@ class _SearchRun(CellRun):
     def _file(self) -> Path | None:
         return None if self.path is None else self.path / "trials.json"
 
-    def _cell(self, fields: Fields) -> Cell:
+    def _cell(self, fields: Fields) -> SweepCell:
         return make_cell(self._plan.config_class, self._plan.fixed, fields)
 
     def _num_cells(self) -> int:
         return not_none(self._plan.trials)
 
-    def _compute_all(self, engine: Engine) -> None:
+    def _compute_all(self, engine: Executor) -> None:
         study = Study(self._plan.axes, self._plan.seeds[0])
         while True:
             self._refuse(self._compute(engine))
@@ -172,7 +172,7 @@ class _SearchRun(CellRun):
             self._add(list(map(self._cell, proposals)))
             self._write_trials()
 
-    def _refuse(self, failures: Sequence[Failure]) -> None:
+    def _refuse(self, failures: Sequence[UnitFailure]) -> None:
         """Note why the trials of units could not be trained."""
         if not failures:
             return
@@ -190,5 +190,5 @@ class _SearchRun(CellRun):
             trials = [{"fields": cell.fields, "refusal": cell.refusal} for cell in self._cells]
             write_json(self._file, trials)
 
-    def _content(self, outcome: Outcome, facts: Mapping[str, str]) -> ReportContent:
+    def _content(self, outcome: SweepOutcome, facts: Mapping[str, str]) -> ReportContent:
         return make_content(self._plan, outcome, facts)

@@ -23,8 +23,8 @@ from attnlab.errors import WrongUsage, is_integer
 from attnlab.look.census.meter import Meter
 from attnlab.look.census.result import Census, census_folder
 from attnlab.look.census.sketch import Sketch
-from attnlab.look.corpus.corpus import Corpus, CorpusPass, Progress, batches, digest_of_row
-from attnlab.look.corpus.text_files import Row
+from attnlab.look.corpus.corpus import Corpus, CorpusPass, CorpusProgress, batches, digest_of_row
+from attnlab.look.corpus.text_files import TextRow
 from attnlab.look.recording.tokens import names_of
 
 BLOCK = 256
@@ -42,7 +42,7 @@ def count_heads(
     shard: Shard = (1, 1),
     out: Path | str | None = None,
     seed: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[CorpusProgress], None] | None = None,
 ) -> Census:
     """Measure every head on every token of many texts.
 
@@ -84,11 +84,13 @@ class _Counting(CorpusPass):
         super().__init__(*arguments)
         self.sketch = Sketch.empty(len(self.state["heads"]))
 
-    def resume(self, before: JsonObject, tensors: dict[str, Tensor], rows: Iterator[Row]) -> None:
+    def resume(
+        self, before: JsonObject, tensors: dict[str, Tensor], rows: Iterator[TextRow]
+    ) -> None:
         """Take over the state of a stopped census."""
         self.state, self.sketch = before, Sketch(**tensors)
 
-    def read(self, rows: Iterator[Row]) -> None:
+    def read(self, rows: Iterator[TextRow]) -> None:
         """Read all blocks of this shard."""
         share, shards = self.state["shards"][0]
         done = self.state["blocks"]
@@ -114,7 +116,7 @@ class _Counting(CorpusPass):
         if shards == 1 or not number:  # a share may be empty
             self.check_any()
 
-    def _read_block(self, block: list[Row]) -> None:
+    def _read_block(self, block: list[TextRow]) -> None:
         texts, ids_of = self.encoded(block), self.state["texts"]
         sketch = Sketch.empty(len(self.state["heads"]))
         for batch in batches(texts, self.state["batch_tokens"]):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnlab.look.census.bins import NUM_DISTANCES, distance_bins
-from attnlab.look.corpus.measures import HeadReader, Rows, measure_of
+from attnlab.look.corpus.measures import HeadReader, WeightRows, measure_of
 
 COUNTED = (
     "previous", "first", "own", "duplicate", "induction",
@@ -18,7 +18,7 @@ COUNTED = (
 
 
 @dataclass(frozen=True)
-class Measured:
+class BatchMeasures:
     """What a batch of texts adds to a census; heads in their order.
 
     values: (measure, text, head, query), NaN where undefined · strongest, strongest_key: (text,
@@ -45,7 +45,7 @@ class Meter(HeadReader):
         self._bins = distance_bins(places[:, None] - places)
         self._start = self.real.int().argmax(-1)  # padding may precede a text
         zeros = partial(torch.zeros, dtype=torch.float64)
-        self.measured = Measured(
+        self.measured = BatchMeasures(
             zeros(len(COUNTED), *self.shape),
             zeros(self.shape),
             torch.zeros(self.shape, dtype=torch.int64),
@@ -53,7 +53,7 @@ class Meter(HeadReader):
             zeros(self.shape[1], NUM_DISTANCES),
         )
 
-    def read_rows(self, heads: slice, rows: Rows) -> None:
+    def read_rows(self, heads: slice, rows: WeightRows) -> None:
         """Measure some rows."""
         measured, queries = self.measured, rows.span
         is_padding = ~rows.own_real[:, None]

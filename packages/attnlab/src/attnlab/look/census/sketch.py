@@ -15,8 +15,8 @@ from torch import Tensor
 
 from attnlab import seeds
 from attnlab.look.census.bins import NUM_DISTANCES, SHARE, bins_of
-from attnlab.look.census.meter import COUNTED, Measured
-from attnlab.look.corpus.corpus import Batch
+from attnlab.look.census.meter import COUNTED, BatchMeasures
+from attnlab.look.corpus.corpus import CorpusBatch
 
 _REPLICATES = 200
 _SAMPLED, _TOP = 3, 10  # examples of each bin, and with the largest values
@@ -72,7 +72,7 @@ class Sketch:
         )
 
     @classmethod
-    def of(cls, measured: Measured, batch: Batch, seed: int) -> "Sketch":
+    def of(cls, measured: BatchMeasures, batch: CorpusBatch, seed: int) -> "Sketch":
         """Return the sums of a batch whose texts have numbers that are unique in the corpus; seed:
         of the replicates and random keys."""
         values, numbers = measured.values.double(), torch.tensor(batch.numbers)
@@ -116,7 +116,7 @@ class Sketch:
         numbers = torch.unique(torch.cat((*examples, self.sample[:, 1])))
         return [int(number) for number in numbers if number >= 0]
 
-    def _count_tokens(self, measured: Measured, batch: Batch) -> None:
+    def _count_tokens(self, measured: BatchMeasures, batch: CorpusBatch) -> None:
         real_ids = batch.ids[batch.real]
         self.tokens = torch.unique(real_ids)
         place = torch.searchsorted(self.tokens, real_ids)
@@ -151,7 +151,7 @@ def _no_examples(heads: int, number: int) -> Tensor:
     return nothing
 
 
-def _examples(measured: Measured, numbers: Tensor, keys: Tensor) -> Tensor:
+def _examples(measured: BatchMeasures, numbers: Tensor, keys: Tensor) -> Tensor:
     """Return the query of each text with the strongest weight: (head, text, 5)."""
     by_query = measured.strongest.nan_to_num(float("-inf")).transpose(0, 1)
     best = by_query.max(-1)  # (head, text)

@@ -20,7 +20,7 @@ from attnlab.core.store import JsonObject, StateFolder, locked, make_folder, rem
 from attnlab.errors import CouldNotRun, WrongUsage, is_integer, type_words
 from attnlab.look.collector import run_collector
 from attnlab.look.corpus.measures import HeadReader
-from attnlab.look.corpus.text_files import Row, rows_of
+from attnlab.look.corpus.text_files import TextRow, rows_of
 from attnlab.look.heads import chosen_heads, head_name
 from attnlab.look.inputs import foreign_of
 from attnlab.look.long_text.inputs import arguments_for, check_ids, parts_of
@@ -70,7 +70,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Batch:
+class CorpusBatch:
     """A batch of texts: ids and real (text, length), the numbers and lengths of the texts."""
 
     ids: Tensor
@@ -80,7 +80,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Progress:
+class CorpusProgress:
     """The progress of a pass over a corpus.
 
     texts, tokens: read so far · left_out: rows without a text · seconds: of this call · rate:
@@ -110,7 +110,7 @@ class CorpusPass:
         model: nn.Module,
         corpus: Corpus | Path | str | Iterable[str],
         heads: list[str] | None,
-        progress: Callable[[Progress], None] | None,
+        progress: Callable[[CorpusProgress], None] | None,
         settings: JsonObject,
     ) -> None:
         self.corpus = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
@@ -138,11 +138,13 @@ class CorpusPass:
         self.folder: StateFolder | None = None
         self.began, self._tokens_before = time.monotonic(), 0
 
-    def read(self, rows: Iterator[Row]) -> None:
+    def read(self, rows: Iterator[TextRow]) -> None:
         """Read rows of the corpus."""
         raise NotImplementedError
 
-    def resume(self, before: JsonObject, tensors: dict[str, Tensor], rows: Iterator[Row]) -> None:
+    def resume(
+        self, before: JsonObject, tensors: dict[str, Tensor], rows: Iterator[TextRow]
+    ) -> None:
         """Take over the state of a stopped pass, which agrees in `SAME`."""
         raise NotImplementedError
 
@@ -184,7 +186,7 @@ class CorpusPass:
             reasons = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
             raise WrongUsage(f"no text could be read: {reasons or 'no row at all'}.")
 
-    def encoded(self, rows: Iterable[Row]) -> list[tuple[int, list[int]]]:
+    def encoded(self, rows: Iterable[TextRow]) -> list[tuple[int, list[int]]]:
         """Return the numbers and ids of the rows that have a text, and count all."""
         texts, counts = [], self.state["counts"]
         for row in rows:
@@ -200,7 +202,7 @@ class CorpusPass:
             texts.append((row.number, ids))
         return texts
 
-    def read_heads(self, batch: Batch, reader: Callable[..., _Reader]) -> _Reader:
+    def read_heads(self, batch: CorpusBatch, reader: Callable[..., _Reader]) -> _Reader:
         """Run the model on a batch, and return what has read the chosen heads."""
         arguments, options = inputs_of(self._model, batch)
         ids = arguments[0]
@@ -215,10 +217,10 @@ class CorpusPass:
             spent, counts = time.monotonic() - self.began, self.state["counts"]
             tokens, left_out = counts["tokens read"], counts["rows left out"]
             rate = (tokens - self._tokens_before) / max(spent, 1e-9)
-            self._progress(Progress(counts["texts read"], tokens, left_out, spent, rate))
+            self._progress(CorpusProgress(counts["texts read"], tokens, left_out, spent, rate))
 
 
-def digest_of_row(row: Row) -> bytes:
+def digest_of_row(row: TextRow) -> bytes:
     """Return a digest of a text, or of why there is none, by which another corpus is recognized."""
     text = row.why if row.text is None else row.text
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()
@@ -261,7 +263,7 @@ def longest_of(model: nn.Module, length: int | None) -> int:
     return length
 
 
-def batches(texts: Sequence[tuple[int, Sequence[int]]], most: int) -> Iterator[Batch]:
+def batches(texts: Sequence[tuple[int, Sequence[int]]], most: int) -> Iterator[CorpusBatch]:
     """Group texts, (number, ids), of similar length into batches of at most `most` places.
 
     >>> [batch.numbers for batch in batches([(0, [1, 2]), (1, [1]), (2, [1, 2, 3, 4])], 4)]
@@ -277,15 +279,15 @@ def batches(texts: Sequence[tuple[int, Sequence[int]]], most: int) -> Iterator[B
         yield _batch(waiting)
 
 
-def _batch(texts: Sequence[tuple[int, Sequence[int]]]) -> Batch:
+def _batch(texts: Sequence[tuple[int, Sequence[int]]]) -> CorpusBatch:
     numbers, rows = zip(*texts, strict=True)
     lengths = list(map(len, rows))
     padded = pad_sequence([torch.tensor(list(ids)) for ids in rows], batch_first=True)
     real = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(-1)
-    return Batch(padded, real, list(numbers), lengths)
+    return CorpusBatch(padded, real, list(numbers), lengths)
 
 
-def inputs_of(model: nn.Module, batch: Batch) -> tuple[tuple[Tensor, ...], dict[str, object]]:
+def inputs_of(model: nn.Module, batch: CorpusBatch) -> tuple[tuple[Tensor, ...], dict[str, object]]:
     """Return a model's arguments for a batch: in order, and by name."""
     parameters = foreign_of(model).parameters()
     device = next((parameter.device for parameter in parameters), torch.device("cpu"))

@@ -28,7 +28,7 @@ _BLOCK = 2**22  # weights at a time
 
 
 @dataclass(frozen=True)
-class Rows:
+class WeightRows:
     """Some rows of the weights of a batch of texts, and the texts.
 
     weights: (batch, head, query, key), of queries from `first` on. ids: (batch, length). real:
@@ -69,16 +69,16 @@ class Rows:
         return self.real[:, self.span]
 
 
-Measure = Callable[[Rows], tuple[Tensor, Tensor]]
+Measure = Callable[[WeightRows], tuple[Tensor, Tensor]]
 """Rows -> value and key of each query, (batch, head, query) both; the key contributes most."""
 
 
-def measure_of(measure: str | Callable[[Rows], Tensor]) -> tuple[str, Measure]:
+def measure_of(measure: str | Callable[[WeightRows], Tensor]) -> tuple[str, Measure]:
     """Return the name of a measure, and the measure.
 
     Args:
         measure: one of `MEASURES`; "token:REGEX", the weight on keys whose whole name matches; or a
-            function of `Rows` that returns (batch, head, query), NaN where it is not defined.
+            function of `WeightRows` that returns (batch, head, query), NaN where it is not defined.
 
     Raises:
         WrongUsage: there is no such measure.
@@ -103,7 +103,7 @@ def digest_of(measure: object) -> str:
     return hashlib.sha256(source.encode()).hexdigest()
 
 
-def _measured(measure: Callable[[Rows], Tensor], rows: Rows) -> tuple[Tensor, Tensor]:
+def _measured(measure: Callable[[WeightRows], Tensor], rows: WeightRows) -> tuple[Tensor, Tensor]:
     values, shape = measure(rows), rows.weights.shape[:3]
     is_real = isinstance(values, Tensor) and values.shape == shape and not values.is_complex()
     if not is_real:
@@ -113,15 +113,15 @@ def _measured(measure: Callable[[Rows], Tensor], rows: Rows) -> tuple[Tensor, Te
     return values, _most(rows)
 
 
-def _most(rows: Rows) -> Tensor:
+def _most(rows: WeightRows) -> Tensor:
     return rows.weights.argmax(-1)
 
 
-def _weight_on(choose: Callable[[Rows], Tensor]) -> Measure:
+def _weight_on(choose: Callable[[WeightRows], Tensor]) -> Measure:
     """Measure the weight on chosen keys: `choose` returns (batch or 1, query, key), True where
     chosen."""
 
-    def measure(rows: Rows) -> tuple[Tensor, Tensor]:
+    def measure(rows: WeightRows) -> tuple[Tensor, Tensor]:
         chosen = choose(rows).unsqueeze(1) & rows.allowed
         on = rows.weights.masked_fill(~chosen, -1.0)
         value = on.clamp(min=0.0).sum(-1)
@@ -130,24 +130,24 @@ def _weight_on(choose: Callable[[Rows], Tensor]) -> Measure:
     return measure
 
 
-def _previous(rows: Rows) -> Tensor:
+def _previous(rows: WeightRows) -> Tensor:
     return (rows.keys == rows.queries - 1).unsqueeze(0)
 
 
-def _first(rows: Rows) -> Tensor:
+def _first(rows: WeightRows) -> Tensor:
     start = rows.real.int().argmax(-1)[:, None, None]  # padding may precede a text
     return (rows.keys == start) & (rows.queries > start)
 
 
-def _own(rows: Rows) -> Tensor:
+def _own(rows: WeightRows) -> Tensor:
     return (rows.keys == rows.queries).unsqueeze(0)
 
 
-def _duplicate(rows: Rows) -> Tensor:
+def _duplicate(rows: WeightRows) -> Tensor:
     return (rows.ids.unsqueeze(1) == rows.own_ids.unsqueeze(-1)) & (rows.keys < rows.queries)
 
 
-def _induction(rows: Rows) -> Tensor:
+def _induction(rows: WeightRows) -> Tensor:
     before = rows.ids.roll(1, -1)
     is_real = rows.real.roll(1, -1).unsqueeze(1)
     is_after = (rows.keys <= rows.queries) & (rows.keys > 0)
@@ -158,7 +158,7 @@ def _named(words: str) -> Measure:
     """Measure the weight on keys whose whole name matches a regular expression."""
     pattern, known = re.compile(words), dict[int, bool]()
 
-    def choose(rows: Rows) -> Tensor:
+    def choose(rows: WeightRows) -> Tensor:
         for token in set(rows.ids.flatten().tolist()) - set(known):
             known[token] = pattern.fullmatch(rows.names(token).strip("␣▁Ġ ")) is not None
         matches = [[known[token] for token in row] for row in rows.ids.tolist()]
@@ -168,28 +168,28 @@ def _named(words: str) -> Measure:
     return _weight_on(choose)
 
 
-def _largest(rows: Rows) -> tuple[Tensor, Tensor]:
+def _largest(rows: WeightRows) -> tuple[Tensor, Tensor]:
     return rows.weights.amax(-1), _most(rows)
 
 
-def _entropy(rows: Rows) -> tuple[Tensor, Tensor]:
+def _entropy(rows: WeightRows) -> tuple[Tensor, Tensor]:
     return torch.special.entr(rows.weights).sum(-1), _most(rows)
 
 
-def _distance(rows: Rows) -> tuple[Tensor, Tensor]:
+def _distance(rows: WeightRows) -> tuple[Tensor, Tensor]:
     return _mean_distance(rows), _most(rows)
 
 
-def _spread(rows: Rows) -> tuple[Tensor, Tensor]:
+def _spread(rows: WeightRows) -> tuple[Tensor, Tensor]:
     from_mean = _away(rows) - _mean_distance(rows).unsqueeze(-1)
     return (rows.weights * from_mean.square()).sum(-1).sqrt(), _most(rows)
 
 
-def _mean_distance(rows: Rows) -> Tensor:
+def _mean_distance(rows: WeightRows) -> Tensor:
     return torch.einsum("bhqk,qk->bhq", rows.weights, _away(rows))
 
 
-def _away(rows: Rows) -> Tensor:
+def _away(rows: WeightRows) -> Tensor:
     return (rows.queries - rows.keys).to(rows.weights.dtype)
 
 
@@ -238,7 +238,7 @@ class HeadReader(Collector):
         ends = list(accumulate(map(len, heads.values()), initial=0))
         self._places = dict(zip(heads, starmap(slice, pairwise(ends)), strict=True))
 
-    def read_rows(self, heads: slice, rows: Rows) -> None:
+    def read_rows(self, heads: slice, rows: WeightRows) -> None:
         """Read some rows of the chosen heads of an attention; `heads` are their places among all
         chosen heads."""
         raise NotImplementedError
@@ -275,7 +275,7 @@ class HeadReader(Collector):
             block = rows_of(queries).detach()
             block = block.to(torch.promote_types(block.dtype, torch.float32))
             allowed = self._allowed(kept_mask, queries)
-            rows = Rows(block, self.ids, self.real, allowed, first, self._names)
+            rows = WeightRows(block, self.ids, self.real, allowed, first, self._names)
             self.read_rows(self._places[part], rows)
 
     def _allowed(self, mask: KeptMask, queries: slice) -> Tensor:
@@ -299,7 +299,7 @@ class Measurer(HeadReader):
         self.values = torch.zeros(self.shape, dtype=torch.float64)
         self.keys = torch.zeros(self.shape, dtype=torch.int64)
 
-    def read_rows(self, heads: slice, rows: Rows) -> None:
+    def read_rows(self, heads: slice, rows: WeightRows) -> None:
         """Measure some rows."""
         value, key = self._measure(rows)
         self.values[:, heads, rows.span] = value.masked_fill(~rows.own_real[:, None], torch.nan)

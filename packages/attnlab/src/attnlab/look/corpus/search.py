@@ -20,11 +20,18 @@ from typing import Any
 from torch import Tensor, nn
 
 from attnlab.core.store import JsonObject
-from attnlab.look.corpus.corpus import Batch, Corpus, CorpusPass, Progress, batches, digest_of_row
-from attnlab.look.corpus.measures import Measure, Measurer, Rows, digest_of, measure_of
+from attnlab.look.corpus.corpus import (
+    Corpus,
+    CorpusBatch,
+    CorpusPass,
+    CorpusProgress,
+    batches,
+    digest_of_row,
+)
+from attnlab.look.corpus.measures import Measure, Measurer, WeightRows, digest_of, measure_of
 from attnlab.look.corpus.result import CorpusSearch, search_folder, write_tables
 from attnlab.look.corpus.tally import Tally
-from attnlab.look.corpus.text_files import Row
+from attnlab.look.corpus.text_files import TextRow
 from attnlab.look.recording.tokens import names_of
 from attnlab.shapes import require_integer
 
@@ -34,14 +41,14 @@ _WINDOW = 256  # texts that are batched by length together
 def search_corpus(
     model: nn.Module,
     corpus: Corpus | Path | str | Iterable[str],
-    measure: str | Callable[[Rows], Tensor],
+    measure: str | Callable[[WeightRows], Tensor],
     *,
     heads: list[str] | None = None,
     out: Path | str | None = None,
     top: int = 20,
     lowest: bool = False,
     seed: int = 0,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[CorpusProgress], None] | None = None,
 ) -> CorpusSearch:
     """Measure heads on every token of many texts, and keep the queries with the largest values.
 
@@ -49,8 +56,8 @@ def search_corpus(
         model: any model with sites; in an encoder–decoder, the encoder is measured.
         corpus: a file, or the texts one after another; a `Corpus` to say how they are read, such as
             Corpus("reviews.csv", column="review", limit=1000).
-        measure: one of `MEASURES`, "token:REGEX", or a function of `Rows`, which returns a number
-            for each query, (row, head, query).
+        measure: one of `MEASURES`, "token:REGEX", or a function of `WeightRows`, which returns a
+            number for each query, (row, head, query).
         heads: such as ["3.5", "4"]; None for all.
         out: a folder to create or to resume from; None to write nothing.
         top: examples for each head, at most one of each text.
@@ -105,7 +112,7 @@ class _Search(CorpusPass):
         """Return the result so far."""
         return CorpusSearch(self.state, self._tally)
 
-    def read(self, rows: Iterator[Row]) -> None:
+    def read(self, rows: Iterator[TextRow]) -> None:
         """Read all rows."""
         while window := list(islice(rows, _WINDOW)):
             self._learn(window)
@@ -120,13 +127,15 @@ class _Search(CorpusPass):
         if self.folder is not None:
             write_tables(self.result(), self.folder.path)
 
-    def resume(self, before: JsonObject, tensors: dict[str, Tensor], rows: Iterator[Row]) -> None:
+    def resume(
+        self, before: JsonObject, tensors: dict[str, Tensor], rows: Iterator[TextRow]
+    ) -> None:
         """Take over the state of a stopped search of this corpus, which may have grown."""
         self.check_same(self._differences(rows, before))
         self.state = before | {"is_done": False}
         self._before, self._tally = before["seconds"], Tally.of(before, tensors)
 
-    def _measure_batch(self, batch: Batch) -> None:
+    def _measure_batch(self, batch: CorpusBatch) -> None:
         measurer = self.read_heads(batch, self._reader)
         self._tally.add(measurer.values, measurer.keys, batch.numbers, batch.lengths)
         texts = self.state["texts"]  # of the examples
@@ -135,7 +144,7 @@ class _Search(CorpusPass):
         kept = set(map(str, set(self._tally.places[..., 0].flatten().tolist())))
         self.state["texts"] = {number: ids for number, ids in texts.items() if number in kept}
 
-    def _learn(self, rows: Iterable[Row]) -> None:
+    def _learn(self, rows: Iterable[TextRow]) -> None:
         """Add rows to the digest of the corpus."""
         for row in rows:
             self._digest.update(digest_of_row(row))
@@ -150,7 +159,7 @@ class _Search(CorpusPass):
         if self.folder is not None:
             self.folder.keep(self.state, self._tally.tensors())
 
-    def _differences(self, rows: Iterator[Row], before: JsonObject) -> list[str]:
+    def _differences(self, rows: Iterator[TextRow], before: JsonObject) -> list[str]:
         """Read the rows of a search again, and list the differences."""
         count = 0
         for row in islice(rows, before["rows"]):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, type_words
-from attnlab.tasks.csv_rows import DAMAGED, Rows, columns_of, encoding_of, kind_of, open_bytes
+from attnlab.tasks.csv_rows import DAMAGED, CsvRows, columns_of, encoding_of, kind_of, open_bytes
 
 _LONGEST = 2**22  # characters of a text; a book has some 2**20
 _MOST_LINE = 4 * _LONGEST  # characters of a line, with what surrounds the text
@@ -24,7 +24,7 @@ _BROKEN, _TOO_LONG = "not UTF-8", f"longer than {_LONGEST:,} characters"
 
 
 @dataclass(frozen=True)
-class Row:
+class TextRow:
     """A row: its number from 0, and its text, or None and the reason why it has none."""
 
     number: int
@@ -32,7 +32,7 @@ class Row:
     why: str = ""
 
 
-def rows_of(source: Path | str | Iterable[str], column: str = "text") -> Iterator[Row]:
+def rows_of(source: Path | str | Iterable[str], column: str = "text") -> Iterator[TextRow]:
     """Read texts from a file, one row at a time, or from an iterable of texts.
 
     Args:
@@ -56,11 +56,11 @@ def rows_of(source: Path | str | Iterable[str], column: str = "text") -> Iterato
     return _rows(_READERS[kind](lines, column), lines)
 
 
-def _rows(texts: Iterable[tuple[Any, str]], lines: "_Lines") -> Iterator[Row]:
+def _rows(texts: Iterable[tuple[Any, str]], lines: "_Lines") -> Iterator[TextRow]:
     try:
         for number, (text, why) in enumerate(texts):
             why = _TOO_LONG if lines.was_cut() else why or _reason_against(text)
-            yield Row(number, None if why else text, why)
+            yield TextRow(number, None if why else text, why)
     except OSError as error:
         raise CouldNotRun(f"could not read {lines.path}: {error.strerror or error}.") from None
     except DAMAGED as error:
@@ -131,7 +131,7 @@ def _plain(lines: _Lines, column: str) -> Iterator[tuple[Any, str]]:
 def _cells(lines: _Lines, column: str, delimiter: str) -> Iterator[tuple[Any, str]]:
     limit = csv.field_size_limit(_MOST_LINE)
     try:
-        rows = Rows(lines, delimiter)
+        rows = CsvRows(lines, delimiter)
         header = _header(rows, lines.path)
         _check_column(column, header, lines.path)
         first = _Lines(lines.path)
@@ -159,7 +159,7 @@ def _cells(lines: _Lines, column: str, delimiter: str) -> Iterator[tuple[Any, st
         csv.field_size_limit(limit)
 
 
-def _header(rows: Rows, path: Path) -> list[str]:
+def _header(rows: CsvRows, path: Path) -> list[str]:
     """Return the first row that is not blank."""
     try:
         header = next((cells for cells in rows if "".join(cells).strip()), [])

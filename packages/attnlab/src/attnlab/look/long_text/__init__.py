@@ -2,6 +2,6 @@
 resumable."""
 
 from attnlab.look.long_text.long_text import Document, open_document
-from attnlab.look.long_text.summarize import Progress, summarize_document
+from attnlab.look.long_text.summarize import DocumentProgress, summarize_document
 
-__all__ = ["Document", "Progress", "open_document", "summarize_document"]
+__all__ = ["Document", "DocumentProgress", "open_document", "summarize_document"]

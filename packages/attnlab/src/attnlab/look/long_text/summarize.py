@@ -50,7 +50,7 @@ _MEASURES = Summary._fields[:8]  # entropy to previous
 
 
 @dataclass(frozen=True)
-class Progress:
+class DocumentProgress:
     """The progress of a run.
 
     done: attentions that are summarized · total: of all · part: the last one · seconds: so far ·
@@ -73,7 +73,7 @@ def summarize_document(
     reduce: Summarize = _USUAL,
     budget: int | str | None = None,
     beyond: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[DocumentProgress], None] | None = None,
 ) -> Document:
     """Read a long text once and write the summaries of every head into a folder, one layer after
     another.
@@ -199,7 +199,7 @@ class Summarizer(Collector):
         folder: store.StateFolder,
         state: JsonObject,
         limit: int,
-        progress: Callable[[Progress], None] | None,
+        progress: Callable[[DocumentProgress], None] | None,
     ) -> None:
         super().__init__(part for part in state["parts"] if part not in state["layers"])
         self._folder, self._state = folder, state
@@ -228,7 +228,7 @@ class Summarizer(Collector):
             spent, left = time.monotonic() - self._began, len(self.missing) - 1
             done = len(self._state["layers"])
             a_layer = spent / (self._total - left)
-            self._progress(Progress(done, done + left, part, spent, a_layer * left))
+            self._progress(DocumentProgress(done, done + left, part, spent, a_layer * left))
 
     def _write(self, part: str, summary: Summary, call: AttentionCall) -> None:
         """Write a layer's file, and then the state that names it."""

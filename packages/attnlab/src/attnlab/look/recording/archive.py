@@ -21,13 +21,13 @@ from attnlab.core.store import JsonObject
 from attnlab.errors import WrongUsage, type_words
 from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.contents import Passed, Store
-from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
-from attnlab.look.recording.tokens import Read, names_of
+from attnlab.look.recording.kept_call import GrowingTensor, KeptCall, KeptMask, TensorPrefix
+from attnlab.look.recording.tokens import StackRead, names_of
 from attnlab.look.summaries.summary import Summary
 
 _NUMBERS = "recording.safetensors"
 _KINDS: dict[str, Callable[..., Any]] = {
-    kind.__name__: kind for kind in (KeptCall, KeptMask, Part, Passed, Read, Summary)
+    kind.__name__: kind for kind in (KeptCall, KeptMask, TensorPrefix, Passed, StackRead, Summary)
 }
 
 
@@ -107,7 +107,7 @@ class _Writer:
         """Return the form of a value, of one that is made of others, or of several."""
         if isinstance(value, Tensor):
             return {"tensor": self._name(value)}
-        if isinstance(value, Grown):
+        if isinstance(value, GrowingTensor):
             return {"grown": self._name(value.store[..., : value.used, :])}
         if isinstance(value, torch.device):
             return None  # it is read into the processor's memory
@@ -115,7 +115,7 @@ class _Writer:
             raise WrongUsage(
                 f"reduce made {type_words(value.held)}; only NamedTuples can be saved."
             )
-        if isinstance(value, Passed | Read):
+        if isinstance(value, Passed | StackRead):
             return self._fields(value, vars(value))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return self._fields(value, dict(zip(value._fields, value, strict=True)))
@@ -145,7 +145,7 @@ def _read(form: Any, tensors: Mapping[str, Tensor]) -> Any:
         case {"tensor": name}:
             return tensors[name]
         case {"grown": name}:
-            return Grown(tensors[name])
+            return GrowingTensor(tensors[name])
         case {"kind": kind, "fields": fields}:
             values = {name: _read(field, tensors) for name, field in fields.items()}
             if kind == KeptMask.__name__:

@@ -11,8 +11,14 @@ from attnlab.core.sizes import count_bytes
 from attnlab.core.store import JsonObject
 from attnlab.errors import WrongUsage, did_you_mean, not_none
 from attnlab.look.recording.budget import Budget
-from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part, working_bytes
-from attnlab.look.recording.tokens import Read, Vocabulary
+from attnlab.look.recording.kept_call import (
+    GrowingTensor,
+    KeptCall,
+    KeptMask,
+    TensorPrefix,
+    working_bytes,
+)
+from attnlab.look.recording.tokens import StackRead, Vocabulary
 from attnlab.sites import in_our_words
 
 _HEAD = re.compile(r"(L\d+H|\d+\.)\d+")
@@ -43,7 +49,7 @@ class Passed:
 
     def shape(self) -> tuple[int, ...] | None:
         """Return the shape of the value without computing it; None for a reduced value."""
-        if isinstance(self.held, Tensor | Part | KeptMask | KeptCall):
+        if isinstance(self.held, Tensor | TensorPrefix | KeptMask | KeptCall):
             return tuple(self.held.shape)
         return None
 
@@ -66,7 +72,7 @@ class Passed:
     def value(self, site: str, budget: Budget) -> Any:
         """Return the value, computed if necessary, within the budget."""
         held = self.held
-        if isinstance(held, Part):
+        if isinstance(held, TensorPrefix):
             return held.tensor()
         if isinstance(held, KeptMask) and not isinstance(held.mask, str):
             return held.mask
@@ -91,7 +97,7 @@ class Store:
     vocabulary: Vocabulary | None
     model: JsonObject
     passed: dict[str, list[Passed]] = field(default_factory=dict)
-    reads: list[Read] = field(default_factory=list)
+    reads: list[StackRead] = field(default_factory=list)
     heads: dict[str, int] = field(default_factory=dict)
     edits: tuple[JsonObject, ...] = ()
     gradients: frozenset[str] = frozenset()
@@ -142,7 +148,7 @@ def tensors_of(held: Any) -> Iterator[Tensor]:
     """Yield all tensors of a held value."""
     if isinstance(held, Tensor):
         yield held
-    elif isinstance(held, Grown):
+    elif isinstance(held, GrowingTensor):
         yield held.store
     elif isinstance(held, tuple | list):  # a call, a mask, a part, or a reduced value
         for item in held:

@@ -29,7 +29,7 @@ class Difference:
 
 @displayed
 @dataclass(frozen=True)
-class Comparison:
+class RecordingComparison:
     """Differences by site of two recordings.
 
     sites: the difference at each site that both have · only_here, only_there: the sites of one of
@@ -59,7 +59,7 @@ class Comparison:
         return "\n".join(lines)
 
 
-def compared(one: Mapping[str, object], other: Mapping[str, object]) -> Comparison:
+def compared(one: Mapping[str, object], other: Mapping[str, object]) -> RecordingComparison:
     """Compare the sites of both recordings, one at a time."""
     sites, only_here = {}, []
     for site in one:
@@ -72,7 +72,7 @@ def compared(one: Mapping[str, object], other: Mapping[str, object]) -> Comparis
             f"the recordings have no site in common: {_first(one)} here, {_first(other)} there."
         )
     only_there = [site for site in other if site not in one]
-    return Comparison(sites, tuple(only_here), tuple(only_there))
+    return RecordingComparison(sites, tuple(only_here), tuple(only_there))
 
 
 def _first(sites: Mapping[str, object]) -> str:

@@ -16,8 +16,8 @@ from torch.nn.functional import pad
 from attnlab.errors import WrongUsage, not_none
 from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, MADE, Passed, Store
 from attnlab.look.recording.kept_call import KeptCall, KeptMask, working_bytes
-from attnlab.look.recording.selection import Pick
-from attnlab.look.recording.tokens import Read, first_key
+from attnlab.look.recording.selection import SiteSelection
+from attnlab.look.recording.tokens import StackRead, first_key
 from attnlab.sites import site_suffix
 
 
@@ -150,11 +150,11 @@ def _last_generation(store: Store, site: str) -> list[Passed]:
         )
     joined = steps[:1]
     for step, rows in zip(steps[1:], _row_orders(reads)[1:], strict=True):
-        joined.append(Pick(site, None, None, rows, store.budget).passed(step))
+        joined.append(SiteSelection(site, None, None, rows, store.budget).passed(step))
     return joined[::-1]
 
 
-def _row_orders(reads: Sequence[Read]) -> list[list[int] | None]:
+def _row_orders(reads: Sequence[StackRead]) -> list[list[int] | None]:
     """Return the rows of each read, the last one first, that the rows of the last continue; None
     for the same rows."""
     orders: list[list[int] | None] = []
@@ -174,7 +174,7 @@ def _first_key(store: Store, step: Passed, name: str) -> int:
     return first_key(read.offset + read.shape[1], num_keys, read.offset)
 
 
-def _joined_read(reads: Sequence[Read], number: int) -> Read:
+def _joined_read(reads: Sequence[StackRead], number: int) -> StackRead:
     """Join the reads of the steps up to one: the ids and the padding of its rows."""
     chain = [reads[number]]
     while chain[-1].before is not None:

@@ -17,7 +17,7 @@ _BLOCK = 2**20  # numbers made at a time
 ALL = slice(None)
 
 
-class Grown:
+class GrowingTensor:
     """A tensor that grows along its length, (batch, kv_head, key, width); earlier lengths of it
     stay available.
 
@@ -50,10 +50,10 @@ class Grown:
         self.store[..., start : self.used, :] = value[..., start:, :]
 
 
-class Part(NamedTuple):
+class TensorPrefix(NamedTuple):
     """The beginning of a tensor that has grown since: keys or values under a cache."""
 
-    grown: Grown
+    grown: GrowingTensor
     length: int
 
     @property
@@ -130,7 +130,7 @@ class KeptCall(NamedTuple):
     """
 
     query: Tensor
-    key: Tensor | Part
+    key: Tensor | TensorPrefix
     mask: KeptMask
     scale: float | bool | None
     what: str = "weights"
@@ -143,7 +143,7 @@ class KeptCall(NamedTuple):
     @property
     def keys(self) -> Tensor:
         """The keys of this call."""
-        return self.key.tensor() if isinstance(self.key, Part) else self.key
+        return self.key.tensor() if isinstance(self.key, TensorPrefix) else self.key
 
     def make(
         self,

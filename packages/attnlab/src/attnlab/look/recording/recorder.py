@@ -21,10 +21,10 @@ from attnlab.look.inputs import Call, is_text
 from attnlab.look.readers import model_name, reader_of
 from attnlab.look.recording.budget import Budget, to_bytes
 from attnlab.look.recording.contents import HAS_KEYS, MADE, Passed, Store, tensors_of
-from attnlab.look.recording.kept_call import Grown, KeptCall, KeptMask, Part
+from attnlab.look.recording.kept_call import GrowingTensor, KeptCall, KeptMask, TensorPrefix
 from attnlab.look.recording.named_sites import matching_sites, named_sites
 from attnlab.look.recording.recording import Recording
-from attnlab.look.recording.tokens import Read, Vocabulary, stack_of, vocabulary_of
+from attnlab.look.recording.tokens import StackRead, Vocabulary, stack_of, vocabulary_of
 from attnlab.models.storage import MODELS, describe_model
 from attnlab.pretrained.model import Pretrained
 from attnlab.sites import (
@@ -193,8 +193,8 @@ class _Recorder(Hook):
         self._sides: dict[str, tuple[int | None, int | None]] = {}
         self._cross: set[str] = set()  # attentions that turned out to be cross-attention
         self._masks: dict[str, KeptMask | None] = {}
-        self._now: dict[str, tuple[Tensor, Tensor | Part]] = {}  # of the running attention
-        self._before: dict[str, Tensor | Part] = {}
+        self._now: dict[str, tuple[Tensor, Tensor | TensorPrefix]] = {}  # of the running attention
+        self._before: dict[str, Tensor | TensorPrefix] = {}
         self._last_mask: Tensor | None = None
 
     def wants(self, site: str) -> bool:
@@ -213,7 +213,9 @@ class _Recorder(Hook):
             rows = reading.rows.cpu()
         shape, edits = (tokens.shape[0], tokens.shape[1]), self._store.edits
         places = reading.places
-        read = Read(part, ids, shape, reading.offset, real, before, edits, rows=rows, places=places)
+        read = StackRead(
+            part, ids, shape, reading.offset, real, before, edits, rows=rows, places=places
+        )
         self._stacks[part] = len(self._store.reads)
         self._store.reads.append(read)
         self._sides.clear()
@@ -325,11 +327,11 @@ class _Recorder(Hook):
             self._sides[part] = query, key
         return self._sides[part]
 
-    def _kept_once(self, part: str, name: str, value: Tensor, site: str) -> Tensor | Part:
+    def _kept_once(self, part: str, name: str, value: Tensor, site: str) -> Tensor | TensorPrefix:
         """Keep a query, key or value once for all sites that need it."""
         if name in self._now and self._now[name][0] is value:
             return self._now[name][1]
-        held: Tensor | Part | None = None
+        held: Tensor | TensorPrefix | None = None
         number = self._sides_of(part)[0]
         if number is not None and self._store.reads[number].offset:
             held = self._grown(self._before.get(site_of(part, name)), value, site)
@@ -340,14 +342,16 @@ class _Recorder(Hook):
             self._before[site_of(part, name)] = held
         return held
 
-    def _grown(self, before: Tensor | Part | None, value: Tensor, site: str) -> Part | None:
+    def _grown(
+        self, before: Tensor | TensorPrefix | None, value: Tensor, site: str
+    ) -> TensorPrefix | None:
         """Keep only the new keys or values under a cache, if they continue the held ones
         exactly."""
         if before is None:
             return None
-        is_own = isinstance(before, Part)
-        if not isinstance(before, Part):
-            before = Part(Grown(before), before.shape[-2])
+        is_own = isinstance(before, TensorPrefix)
+        if not isinstance(before, TensorPrefix):
+            before = TensorPrefix(GrowingTensor(before), before.shape[-2])
         grown, length = before
         moved = value.detach().to(self._keep_on)
         if not grown.goes_on(moved, length):
@@ -358,7 +362,7 @@ class _Recorder(Hook):
             if is_own:
                 self._store.budget.give(site, grown.store.nbytes)
         grown.write(moved, length)
-        return Part(grown, moved.shape[-2])
+        return TensorPrefix(grown, moved.shape[-2])
 
     def _kept_mask(self, part: str, call: AttentionCall, names: set[str]) -> KeptMask | None:
         if names.isdisjoint(HAS_KEYS):

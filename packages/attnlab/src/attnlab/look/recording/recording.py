@@ -21,14 +21,20 @@ from attnlab.look.indices import check_index, check_slice
 from attnlab.look.recording.archive import read_store, write_store
 from attnlab.look.recording.budget import Budget, to_bytes
 from attnlab.look.recording.contents import BY_HEAD, HAS_KEYS, NOTHING_YET, Passed, Store
-from attnlab.look.recording.difference import Comparison, compared
+from attnlab.look.recording.difference import RecordingComparison, compared
 from attnlab.look.recording.join import joined, joined_store
 from attnlab.look.recording.kept_call import ALL, KeptCall, KeptMask, working_bytes
-from attnlab.look.recording.selection import Pick, check_all, numbers_of, rows_read, selected_sites
+from attnlab.look.recording.selection import (
+    SiteSelection,
+    check_all,
+    numbers_of,
+    rows_read,
+    selected_sites,
+)
 from attnlab.look.recording.tokens import (
-    Positions,
-    Sides,
-    Span,
+    TokenPositions,
+    TokenSides,
+    TokenSpan,
     all_positions,
     first_key,
     unknown_positions,
@@ -111,7 +117,7 @@ class Recording(Mapping[str, Any]):
             raise WrongUsage(f"{site} was reduced, so its value has no shape.")
         return shape
 
-    def tokens(self, site: str, row: int = 0) -> Sides:
+    def tokens(self, site: str, row: int = 0) -> TokenSides:
         """Return the names of the queries and of the keys of a site's last value.
 
         Ids are named by the vocabulary, without one by their numbers; a position with an unknown id
@@ -119,7 +125,7 @@ class Recording(Mapping[str, Any]):
         """
         vocabulary = self._store.vocabulary
         queries, keys = self._positions(site, row)
-        return Sides(queries.names(vocabulary), keys.names(vocabulary))
+        return TokenSides(queries.names(vocabulary), keys.names(vocabulary))
 
     def named(self, words: Mapping[str, Sequence[str]]) -> "Recording":
         """Return the recording of one input with these names of its tokens: `{"encoder": ["a",
@@ -294,7 +300,7 @@ class Recording(Mapping[str, Any]):
             if chosen is not None:
                 check_all("head", chosen, self._store.heads[part], site)
                 counts[part] = len(chosen)
-            pick = Pick(site, chosen, self._store.heads.get(part), chosen_rows, budget)
+            pick = SiteSelection(site, chosen, self._store.heads.get(part), chosen_rows, budget)
             passed[site] = list(map(pick.passed, self._store.passed[site]))
         if chosen_rows is not None:
             reads = [rows_read(read, chosen_rows) for read in reads]
@@ -303,7 +309,7 @@ class Recording(Mapping[str, Any]):
         )
         return Recording(narrowed)
 
-    def compare(self, other: "Recording") -> Comparison:
+    def compare(self, other: "Recording") -> RecordingComparison:
         """Return the differences from another recording at the sites of both."""
         if not isinstance(other, Recording):
             raise WrongUsage(f"compare takes another recording; got {type_words(other)}.")
@@ -324,7 +330,7 @@ class Recording(Mapping[str, Any]):
         """
         return cls(read_store(Path(folder), Budget(to_bytes(budget))))
 
-    def _positions(self, site: str, row: int) -> tuple[Positions, Positions]:
+    def _positions(self, site: str, row: int) -> tuple[TokenPositions, TokenPositions]:
         """Return the positions of a site's queries and of its keys, if known."""
         passed, reads = self._at_row(site, row), self._store.reads
         num_queries, num_keys = passed.lengths(site_suffix(site))
@@ -333,7 +339,7 @@ class Recording(Mapping[str, Any]):
             read = reads[passed.query]
             # A model may put positions of its own before its input.
             if num_queries in (0, read.shape[1]):
-                queries = Positions([Span(read, row, read.shape[1])])
+                queries = TokenPositions([TokenSpan(read, row, read.shape[1])])
         if site_suffix(site) not in BY_HEAD:
             return queries, queries
         unknown = unknown_positions(num_keys)

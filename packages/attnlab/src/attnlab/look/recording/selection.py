@@ -13,8 +13,8 @@ from attnlab.errors import WrongUsage, did_you_mean, is_integer
 from attnlab.look.indices import check_index
 from attnlab.look.recording.budget import Budget
 from attnlab.look.recording.contents import Passed, Store
-from attnlab.look.recording.kept_call import KeptCall, KeptMask, Part
-from attnlab.look.recording.tokens import Read
+from attnlab.look.recording.kept_call import KeptCall, KeptMask, TensorPrefix
+from attnlab.look.recording.tokens import StackRead
 from attnlab.sites import in_our_words
 
 
@@ -60,7 +60,7 @@ def _layer_of(site: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Pick:
+class SiteSelection:
     """Some heads (of a number) and some rows, at one site."""
 
     site: str
@@ -88,7 +88,7 @@ class Pick:
             return held._replace(query=query, key=keys, mask=self.mask(held.mask))
         if isinstance(held, KeptMask):
             return self.mask(held)
-        if isinstance(held, Part):
+        if isinstance(held, TensorPrefix):
             return self.tensor(held.tensor())
         if isinstance(held, tuple):  # what `reduce` made: fields that have a batch and heads
             fields = (self.tensor(field) if field.dim() > 2 else field for field in held)
@@ -133,7 +133,7 @@ def check_all(name: str, numbers: list[int], size: int, site: str) -> None:
         check_index(f"a {name} of {site}", number, size)
 
 
-def rows_read(read: Read, rows: list[int]) -> Read:
+def rows_read(read: StackRead, rows: list[int]) -> StackRead:
     """Return some rows of a read."""
     rows = [row for row in rows if row < read.shape[0]]
     by_row = (read.ids, read.real, read.places)

@@ -15,7 +15,7 @@ Vocabulary: TypeAlias = Sequence[str] | Mapping[int, str] | Callable[[int], str]
 
 
 @displayed
-class Sides(NamedTuple):
+class TokenSides(NamedTuple):
     """The names of the queries and of the keys.
 
     query: of the rows · key: of the columns.
@@ -34,7 +34,7 @@ class Sides(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Read:
+class StackRead:
     """The input of one stack in one pass.
 
     ids (batch, length) or (batch, length, parts), None for vectors · real (batch, length), False at
@@ -118,10 +118,10 @@ def names_of(tokens: Iterable[int], vocabulary: Vocabulary | None) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class Span:
+class TokenSpan:
     """Consecutive positions of one input: a row of a read, None if it was not recorded."""
 
-    read: Read | None
+    read: StackRead | None
     row: int
     length: int
 
@@ -146,10 +146,10 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Positions:
+class TokenPositions:
     """The positions of the queries or of the keys: spans, without the first few."""
 
-    spans: list[Span]
+    spans: list[TokenSpan]
     first: int = 0
 
     def names(self, vocabulary: Vocabulary | None) -> list[str]:
@@ -171,18 +171,20 @@ def image_names(names: Sequence[str], places: Tensor) -> list[str]:
     ]
 
 
-def unknown_positions(length: int) -> Positions:
+def unknown_positions(length: int) -> TokenPositions:
     """Return positions of unknown tokens."""
-    return Positions([Span(None, 0, length)])
+    return TokenPositions([TokenSpan(None, 0, length)])
 
 
-def all_positions(reads: Sequence[Read], read: Read, row: int, first: int) -> Positions:
+def all_positions(
+    reads: Sequence[StackRead], read: StackRead, row: int, first: int
+) -> TokenPositions:
     """Return the positions of a pass and, under a key/value cache, of all earlier passes."""
-    spans = [Span(read, row, read.shape[1])]
+    spans = [TokenSpan(read, row, read.shape[1])]
     while read.before is not None:
         row, read = read.row_before(row), reads[read.before]
-        spans.insert(0, Span(read, row, read.shape[1]))
-    return Positions([Span(None, 0, read.offset), *spans], first)
+        spans.insert(0, TokenSpan(read, row, read.shape[1]))
+    return TokenPositions([TokenSpan(None, 0, read.offset), *spans], first)
 
 
 def first_key(length: int, num_keys: int, offset: int) -> int:

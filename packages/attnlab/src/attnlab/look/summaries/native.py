@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from attnlab.errors import CouldNotRun
-from attnlab.look.summaries.question import Question
+from attnlab.look.summaries.question import SummaryInputs
 from attnlab.look.summaries.summary import Summary, cell_size
 from attnlab.native import attention
 
 _MOST_TOP = 64
 
 
-def reason_against(question: Question, top: int, *, is_finite: bool = False) -> str | None:
+def reason_against(question: SummaryInputs, top: int, *, is_finite: bool = False) -> str | None:
     """Return why the compiled implementation cannot be used, or None.
 
     Args:
@@ -38,7 +38,7 @@ def reason_against(question: Question, top: int, *, is_finite: bool = False) -> 
     return kernels if isinstance(kernels, str) else None
 
 
-def _is_small(question: Question) -> bool:
+def _is_small(question: SummaryInputs) -> bool:
     """Is no score too large for the kernel, and no number NaN?"""
     norms = torch.linalg.vector_norm(question.query), torch.linalg.vector_norm(question.key)
     size = float(norms[0]) * float(norms[1])
@@ -46,7 +46,7 @@ def _is_small(question: Question) -> bool:
 
 
 def summary_of(
-    question: Question, *, tiles: int, top: int, value: Tensor | None = None
+    question: SummaryInputs, *, tiles: int, top: int, value: Tensor | None = None
 ) -> tuple[Summary, Tensor | None]:
     """Summarize an attention and, given values, (..., key, value_width), compute its output too.
 
@@ -57,7 +57,7 @@ def summary_of(
     cells = cell_size(lengths[0], tiles), cell_size(lengths[1], tiles)
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.float()
-    telling = attention.Telling.room(question.shape, lengths, cells, top, question.offset)
+    telling = attention.SummaryRequest.room(question.shape, lengths, cells, top, question.offset)
     try:
         output = attention.attend_rows(
             question.query,

@@ -16,7 +16,7 @@ from attnlab.parts.masks import as_tensor, refuse_zeros_and_ones
 from attnlab.shapes import check_attention_shapes, require_integer, shape_text
 from attnlab.sites import AttentionCall
 
-Pattern = Tensor | Literal["causal"] | int | None
+MaskOrWindow = Tensor | Literal["causal"] | int | None
 """A mask as `attend` takes it, or the width of a sliding window."""
 
 FAR = 2**30  # farther than any key
@@ -24,7 +24,7 @@ _MOST = 2**24  # positions below it are exact in float32
 
 
 @dataclass(frozen=True)
-class Question:
+class SummaryInputs:
     """Queries (..., query, width), keys (..., key, width) and perhaps a mask (..., query, key),
     views of one shape.
 
@@ -102,14 +102,14 @@ class Question:
         return tensor[torch.unravel_index(numbers, self.shape)]
 
 
-def ask(
+def summary_inputs(
     query: Tensor,
     key: Tensor,
-    mask: Pattern = None,
+    mask: MaskOrWindow = None,
     *,
     scale: float | bool | None = None,
     offset: int | None = None,
-) -> Question:
+) -> SummaryInputs:
     """Check the arguments of `summarize`, and return them in one form."""
     check_attention_shapes(query, key, key, mask if isinstance(mask, Tensor) else None)
     if max(query.shape[-2], key.shape[-2]) >= _MOST:
@@ -125,7 +125,7 @@ def ask(
     shape = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])  # type: ignore[no-untyped-call]
     if tensor is not None:
         tensor = tensor.detach().expand(*shape, query.shape[-2], key.shape[-2])
-    return Question(
+    return SummaryInputs(
         query=query.expand(*shape, *query.shape[-2:]),
         key=key.contiguous().expand(*shape, *key.shape[-2:]),
         mask=tensor,
@@ -136,26 +136,26 @@ def ask(
     )
 
 
-def ask_about(call: AttentionCall) -> Question:
+def call_inputs(call: AttentionCall) -> SummaryInputs:
     """Return an attention call in that form; its heads are numbered as the query's.
 
     Heads that share keys become an axis of their own, over which the keys are not repeated.
     """
-    query, key, mask = call.query, call.key, cast(Pattern, call.mask)
+    query, key, mask = call.query, call.key, cast(MaskOrWindow, call.mask)
     num_kv_heads = key.shape[-3]
     if num_kv_heads != query.shape[-3]:
         query, key = _grouped(query, num_kv_heads), key.unsqueeze(-3)
         if isinstance(mask, Tensor) and mask.dim() > 2:
             is_shared = mask.shape[-3] == 1
             mask = mask.unsqueeze(-3) if is_shared else _grouped(mask, num_kv_heads)
-    return ask(query, key, mask, scale=call.scale)
+    return summary_inputs(query, key, mask, scale=call.scale)
 
 
 def _grouped(tensor: Tensor, groups: int) -> Tensor:
     return tensor.reshape(*tensor.shape[:-3], groups, -1, *tensor.shape[-2:])
 
 
-def _band(mask: Pattern) -> tuple[int, int, Tensor | None]:
+def _band(mask: MaskOrWindow) -> tuple[int, int, Tensor | None]:
     if mask is None:
         return FAR, FAR, None
     if isinstance(mask, str):

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab.look.statistics import checked_weights
-from attnlab.look.summaries.question import Question
+from attnlab.look.summaries.question import SummaryInputs
 from attnlab.look.summaries.summary import Summary, cell_size, row_statistics
 from attnlab.parts.attend import attention_weights
 from attnlab.shapes import require_integer
@@ -19,7 +19,7 @@ from attnlab.shapes import require_integer
 _CPU_NUMBERS, _GPU_NUMBERS = 2**20, 2**25  # of a block
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """Some rows of some heads, and the keys that they may attend to."""
 
     heads: slice
@@ -27,7 +27,7 @@ class Block(NamedTuple):
     keys: slice
 
 
-def blocks_of(question: Question) -> Iterator[Block]:
+def blocks_of(question: SummaryInputs) -> Iterator[RowBlock]:
     """Cut a pattern into strips of rows, each with the keys that it may attend to."""
     num_keys, room = question.num_keys, _room(question.query.device)
     at_once = max(1, room // max(1, question.num_queries * num_keys))
@@ -37,7 +37,7 @@ def blocks_of(question: Question) -> Iterator[Block]:
             seen = question.seen(rows)
             first = min(num_keys, max(0, seen.start))
             some = slice(first, max(first, min(num_keys, seen.stop)))
-            yield Block(heads, rows, _narrowed(question, heads, rows, some))
+            yield RowBlock(heads, rows, _narrowed(question, heads, rows, some))
 
 
 def _strips(num_queries: int, width: int, room: int) -> Iterator[slice]:
@@ -51,7 +51,7 @@ def _room(device: torch.device) -> int:
     return _CPU_NUMBERS if device.type == "cpu" else _GPU_NUMBERS
 
 
-def summary_of(question: Question, *, tiles: int, top: int) -> Summary:
+def summary_of(question: SummaryInputs, *, tiles: int, top: int) -> Summary:
     """Summarize an attention, block by block."""
     lengths = question.num_queries, question.num_keys
     gathered = _Gathered(question.query, question.num_heads, lengths, tiles, top, question.offset)
@@ -79,7 +79,7 @@ def summary_of_weights(weights: Tensor, *, tiles: int, top: int) -> Summary:
     )
     for head in range(len(flat)):
         for rows in _strips(num_queries, num_keys, _room(weights.device)):
-            block = Block(slice(head, head + 1), rows, slice(0, num_keys))
+            block = RowBlock(slice(head, head + 1), rows, slice(0, num_keys))
             some = flat[block.heads, block.queries]
             gathered.take(block, some, some, some.sum(-1).log())
     return gathered.summary(tuple(shape))
@@ -100,7 +100,7 @@ class _Gathered:
         self._total = like.new_zeros(heads, *size)
         self._largest = torch.zeros_like(self._total)
 
-    def take(self, block: Block, weights: Tensor, order: Tensor, log_sum: Tensor) -> None:
+    def take(self, block: RowBlock, weights: Tensor, order: Tensor, log_sum: Tensor) -> None:
         """Add the weights of a block; `order` as in `row_statistics`."""
         queries = torch.arange(block.queries.start, block.queries.stop, device=weights.device)
         position = queries + self._offset
@@ -126,7 +126,7 @@ def cell_counts(lengths: tuple[int, int], cell: tuple[int, int]) -> Tensor:
     return high.unsqueeze(-1) * wide
 
 
-def _narrowed(question: Question, heads: slice, queries: slice, keys: slice) -> slice:
+def _narrowed(question: SummaryInputs, heads: slice, queries: slice, keys: slice) -> slice:
     """Leave out the keys before the first and after the last that a mask allows in this block."""
     mask = question.mask_block(heads, queries, keys)
     if mask is None or not mask.numel():
@@ -139,7 +139,7 @@ def _narrowed(question: Question, heads: slice, queries: slice, keys: slice) -> 
 
 
 def pool(
-    weights: Tensor, block: Block, cell: tuple[int, int], total: Tensor, largest: Tensor
+    weights: Tensor, block: RowBlock, cell: tuple[int, int], total: Tensor, largest: Tensor
 ) -> None:
     """Add a block's weights to the cells that they lie in."""
     if block.keys.start == block.keys.stop:

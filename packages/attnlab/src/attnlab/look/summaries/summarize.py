@@ -16,26 +16,26 @@ from torch import Tensor
 
 from attnlab.errors import CouldNotRun, WrongUsage, not_none
 from attnlab.look.summaries import native, row_blocks
-from attnlab.look.summaries.question import Pattern, Question, ask, ask_about
+from attnlab.look.summaries.question import MaskOrWindow, SummaryInputs, call_inputs, summary_inputs
 from attnlab.look.summaries.summary import Summary
 from attnlab.parts.attend import uses_native_kernel
 from attnlab.parts.masks import Mask
 from attnlab.shapes import require_integer
 from attnlab.sites import AttentionCall
 
-Way = Literal["native", "torch"]
+SummaryBackend = Literal["native", "torch"]
 
 
 def summarize(
     query: Tensor,
     key: Tensor,
-    mask: Pattern = None,
+    mask: MaskOrWindow = None,
     *,
     scale: float | bool | None = None,
     tiles: int = 512,
     top: int = 8,
     offset: int | None = None,
-    way: Way | None = None,
+    way: SummaryBackend | None = None,
 ) -> Summary:
     """Summarize the weights `softmax(QKᵀ/√d_k + mask)` without computing their matrix.
 
@@ -65,11 +65,15 @@ def summarize(
     >>> summary.distance  # to itself; to the mean of itself and the one before; …
     tensor([0.0000, 0.5000, 1.0000])
     """
-    return answer(ask(query, key, mask, scale=scale, offset=offset), tiles=tiles, top=top, way=way)
+    return answer(
+        summary_inputs(query, key, mask, scale=scale, offset=offset), tiles=tiles, top=top, way=way
+    )
 
 
 @torch.no_grad()
-def answer(question: Question, *, tiles: int, top: int, way: Way | None = None) -> Summary:
+def answer(
+    question: SummaryInputs, *, tiles: int, top: int, way: SummaryBackend | None = None
+) -> Summary:
     """Summarize an attention by one of the two implementations."""
     require_integer("tiles", tiles)
     require_integer("top", top)
@@ -102,7 +106,7 @@ class Summarize:
 
     def __call__(self, call: AttentionCall) -> Summary:
         """Summarize an attention call."""
-        question = ask_about(call)
+        question = call_inputs(call)
         summary = self._with_output(call, question)
         if summary is None:
             summary = answer(question, tiles=self.tiles, top=self.top)
@@ -112,7 +116,7 @@ class Summarize:
 
     reduce = __call__
 
-    def _with_output(self, call: AttentionCall, question: Question) -> Summary | None:
+    def _with_output(self, call: AttentionCall, question: SummaryInputs) -> Summary | None:
         """Summarize in the pass that computes the output as `attend` would; None without such a
         pass."""
         place, mask = call.place, cast(Mask, call.mask)

@@ -22,7 +22,7 @@ from attnlab.memory import free_memory
 from attnlab.pretrained.open.header import (
     JsonObject,
     JsonPath,
-    StoredTensor,
+    TensorEntry,
     how_to_convert,
     read_header,
     read_object,
@@ -57,7 +57,7 @@ class ModelFolder:
     path: Path
     config: JsonObject
     weights: tuple[Path, ...]
-    tensors: dict[str, StoredTensor]
+    tensors: dict[str, TensorEntry]
     generation: JsonObject | None
 
     @property
@@ -186,7 +186,7 @@ def _check_side_file(content: JsonObject, path: Path) -> None:
             require(abs(value) <= 2**53, where, words)
 
 
-def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, StoredTensor]]:
+def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, TensorEntry]]:
     if WEIGHTS in names:
         return (path / WEIGHTS,), read_header(path / WEIGHTS)
     if INDEX not in names:
@@ -201,7 +201,7 @@ def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, S
     are_few = len(shards) <= MAX_SHARDS and count <= MAX_TENSORS_IN_ALL
     words = f"names {len(shards):,} shards and {count:,} tensors; {most}"
     require(are_few, path / INDEX, words)
-    tensors: dict[str, StoredTensor] = {}
+    tensors: dict[str, TensorEntry] = {}
     for shard in shards:
         held = read_header(path / shard)
         odd = sorted(held.keys() ^ contents[shard])

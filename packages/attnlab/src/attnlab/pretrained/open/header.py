@@ -111,7 +111,7 @@ _NUMBERS = {
 
 
 @dataclass(frozen=True)
-class StoredTensor:
+class TensorEntry:
     """The shape and dtype that a file states for a tensor."""
 
     shape: tuple[int, ...]
@@ -123,7 +123,7 @@ class StoredTensor:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_header(path: Path) -> dict[str, StoredTensor]:
+def read_header(path: Path) -> dict[str, TensorEntry]:
     """Return the tensors of a safetensors file by name.
 
     Raises:
@@ -143,7 +143,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         raise CouldNotRun(f"{path} is cut off or damaged ({error}). Download it again.") from None
     tensors = {}
     for name, entry in header.items():
-        tensors[name] = StoredTensor(tuple(entry["shape"]), _NUMBERS[entry["dtype"]])
+        tensors[name] = TensorEntry(tuple(entry["shape"]), _NUMBERS[entry["dtype"]])
     return tensors
 
 

@@ -41,7 +41,7 @@ from attnlab.pretrained.open.libraries import needed
 
 
 @dataclass(frozen=True)
-class Opened:
+class LoadedModel:
     """A live model in evaluation mode.
 
     name: short, for titles · source: where it came from, in words · notes: for the user, such as
@@ -65,7 +65,7 @@ def open_pretrained(
     head: str | None = None,
     device_map: str | Mapping[str, object] | None = None,
     quantization: Any = None,
-) -> Opened:
+) -> LoadedModel:
     """Open a pretrained model in evaluation mode.
 
     Args:
@@ -103,7 +103,7 @@ def open_pretrained(
         path = convert_gguf(gguf)
     folder = inspect_folder(path)
     model, tokenizer, notes = build(folder, head, number_type, placement)
-    return Opened(model, tokenizer, name, source, tuple(notes))
+    return LoadedModel(model, tokenizer, name, source, tuple(notes))
 
 
 def folder_name(path: Path) -> str:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.train.config import TrainConfig
-from attnlab.train.layouts.layout import Batch, Batches, NotExpressible, Progress, stacked
-from attnlab.train.layouts.update import MOMENTS, Rule, State, update
+from attnlab.train.layouts.layout import Batch, Batches, NotExpressible, StepResults, stacked
+from attnlab.train.layouts.update import MOMENTS, UpdateSettings, UpdateState, update
 
 _SECONDS = 0.2  # about so long between two questions whether to stop
 
@@ -89,7 +89,7 @@ class Blocks(ABC):
     @torch.no_grad()
     def advance(
         self, batches: Sequence[Batches], rates: Tensor, first: int, should_stop: Callable[[], bool]
-    ) -> Progress:
+    ) -> StepResults:
         """Take the steps, in rounds of a few."""
         try:
             stacks = stacked_batches(batches)
@@ -114,7 +114,7 @@ class Blocks(ABC):
             done = end
             if should_stop():
                 break
-        return Progress(torch.cat(losses), torch.cat(norms))
+        return StepResults(torch.cat(losses), torch.cat(norms))
 
     def _round(self, batches: list[Tensor], rates: Tensor) -> tuple[Tensor, Tensor]:
         """Advance every block by these steps: losses and norms, (step, member)."""
@@ -174,7 +174,7 @@ class Blocks(ABC):
         return lanes.movedim(-1, 1).flatten(0, 1)[: self._num_members]
 
 
-class Engine(Protocol):
+class LaneEngine(Protocol):
     """Computes losses and gradients of as many members as there are lanes.
 
     parameters and gradients: (lane, number); they may be turned views. buffers: those in which
@@ -199,13 +199,13 @@ class EngineBlocks(Blocks):
         models: Sequence[nn.Module],
         configs: Sequence[TrainConfig],
         width: int,
-        make: Callable[[], Engine],
+        make: Callable[[], LaneEngine],
         **options: Any,
     ) -> None:
         """Begin with the models' weights: see `Blocks`; `make` makes an engine for one block."""
         super().__init__(models, configs, width, **options)
         self.name = name
-        self._engines: SimpleQueue[Engine] = SimpleQueue()
+        self._engines: SimpleQueue[LaneEngine] = SimpleQueue()
         for _ in range(self._workers):
             self._engines.put(make())
 
@@ -217,14 +217,14 @@ class EngineBlocks(Blocks):
             self._engines.put(engine)
 
     def _stepped(
-        self, engine: Engine, block: int, batches: list[Tensor], rates: Tensor
+        self, engine: LaneEngine, block: int, batches: list[Tensor], rates: Tensor
     ) -> tuple[Tensor, Tensor]:
         parameters, *moments = (number.T for number in self._numbers[block])
         engine.parameters.copy_(parameters)
         engine.buffers.copy_(self._buffers[block])
         updates, is_alive = self._updates[block], self._is_alive[block]
-        state = State(engine.parameters, moments, updates, is_alive)
-        rule = Rule(self._decay[block], self._clip[block])
+        state = UpdateState(engine.parameters, moments, updates, is_alive)
+        rule = UpdateSettings(self._decay[block], self._clip[block])
         good = [is_alive.cpu().clone()]
         losses, norms = [], []
         for index, row in enumerate(rates):

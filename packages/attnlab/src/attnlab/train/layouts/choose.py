@@ -17,7 +17,14 @@ from attnlab.native import compiler_name, vector_bytes
 from attnlab.train.config import EngineName, LayoutName, TrainConfig
 from attnlab.train.layouts.blocks import stacked_batches
 from attnlab.train.layouts.effort import Effort, effort_of
-from attnlab.train.layouts.layout import Batch, Batches, Layout, Loss, NotCompiled, NotExpressible
+from attnlab.train.layouts.layout import (
+    Batch,
+    Batches,
+    CompilationFailed,
+    Layout,
+    Loss,
+    NotExpressible,
+)
 from attnlab.train.layouts.sequential import Sequential, batch_of
 from attnlab.train.layouts.simd import WIDTH, Simd, interpreted
 from attnlab.train.layouts.trial import expected_of, tried
@@ -30,7 +37,7 @@ _FEW_STEPS = 300  # of all members together
 
 
 @dataclass(frozen=True)
-class Way:
+class LayoutChoice:
     """A layout with its engine, and its price.
 
     Attributes:
@@ -61,16 +68,16 @@ class Way:
         return self.once + steps * rounds * (self.call + self.width * work) * 1e-6
 
 
-def ways(effort: Effort, members: int) -> list[Way]:
+def ways(effort: Effort, members: int) -> list[LayoutChoice]:
     """List the ways to train so many members."""
     lanes = vector_bytes() // 4
     # Without a compiler a row of fewer than 16 members is as slow as one of 16; that of 1 is not.
     row = 1 if members == 1 else min(max(members, 16), WIDTH)
     return [
-        Way("sequential", False, 1, 0.0, 1_600, 0, 1.2, 11),
-        Way("vmap", False, members, 0.0, 3_500, 200, 2.5, 11),
-        Way("simd", False, row, 0.5, 1_000, 0, 0.6, 170),
-        Way("simd", True, lanes, 8.0, 5, 0, 0.05, 27),
+        LayoutChoice("sequential", False, 1, 0.0, 1_600, 0, 1.2, 11),
+        LayoutChoice("vmap", False, members, 0.0, 3_500, 200, 2.5, 11),
+        LayoutChoice("simd", False, row, 0.5, 1_000, 0, 0.6, 170),
+        LayoutChoice("simd", True, lanes, 8.0, 5, 0, 0.05, 27),
     ]
 
 
@@ -109,9 +116,9 @@ def choose_layout(
     refused: list[NotExpressible] = []
     made: Layout | None = None
 
-    def refuse(way: Way, reason: NotExpressible) -> None:
+    def refuse(way: LayoutChoice, reason: NotExpressible) -> None:
         refused.append(reason)
-        if isinstance(reason, NotCompiled) or (engine == "compiled" and way.is_compiled):
+        if isinstance(reason, CompilationFailed) or (engine == "compiled" and way.is_compiled):
             tell(f"The layout {way.layout} cannot be compiled here: {reason}.")
 
     try:
@@ -128,10 +135,10 @@ def choose_layout(
 
 
 def _first_right(
-    possible: Iterable[Way],
+    possible: Iterable[LayoutChoice],
     what: _What,
     threads: int,
-    refuse: Callable[[Way, NotExpressible], None],
+    refuse: Callable[[LayoutChoice, NotExpressible], None],
 ) -> Layout | None:
     """Return the first layout that can hold the models and takes the right first step; None where
     that is the sequential one."""
@@ -148,7 +155,9 @@ def _first_right(
     return None
 
 
-def _by_price(what: _What, threads: int, layout: LayoutName, engine: EngineName) -> list[Way]:
+def _by_price(
+    what: _What, threads: int, layout: LayoutName, engine: EngineName
+) -> list[LayoutChoice]:
     """List the ways that are of a layout, the quickest first."""
     models, configs, loss, example = what
     number, steps = len(models), configs[0].steps
@@ -160,7 +169,7 @@ def _by_price(what: _What, threads: int, layout: LayoutName, engine: EngineName)
     return sorted(candidates, key=lambda way: way.seconds(effort, number, steps, threads))
 
 
-def _made(way: Way, what: _What, threads: int) -> Layout:
+def _made(way: LayoutChoice, what: _What, threads: int) -> Layout:
     if way.layout == "vmap":
         return vmapped(*what)
     make = Simd if way.is_compiled else interpreted
@@ -168,8 +177,8 @@ def _made(way: Way, what: _What, threads: int) -> Layout:
 
 
 def _possible(
-    ways: list[Way], engine: EngineName, model: nn.Module, tell: Callable[[str], None]
-) -> list[Way]:
+    ways: list[LayoutChoice], engine: EngineName, model: nn.Module, tell: Callable[[str], None]
+) -> list[LayoutChoice]:
     """Return the ways that are possible here, in the order in which they are tried."""
     if next(model.parameters()).device.type != "cpu":
         # A GPU takes all members in each call of vmap, and has no vectors of our own.

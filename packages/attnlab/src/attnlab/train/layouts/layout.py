@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from attnlab.simd.terms import NotCompiled as NotCompiled
+from attnlab.simd.terms import CompilationFailed as CompilationFailed
 from attnlab.simd.terms import NotExpressible as NotExpressible
 
 Batch = tuple[Tensor, ...]
@@ -29,7 +29,7 @@ Loss = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
-class Progress:
+class StepResults:
     """The result of some steps: each step's loss and gradient norm (before clipping), (steps,
     member) on the CPU.
 
@@ -53,7 +53,7 @@ class Layout(Protocol):
 
     def advance(
         self, batches: Sequence[Batches], rates: Tensor, first: int, should_stop: Callable[[], bool]
-    ) -> Progress:
+    ) -> StepResults:
         """Take as many steps as `rates` has rows.
 
         Args:

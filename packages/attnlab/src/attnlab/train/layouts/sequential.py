@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.train.config import TrainConfig
-from attnlab.train.layouts.layout import Batch, Batches, Loss, Progress
+from attnlab.train.layouts.layout import Batch, Batches, Loss, StepResults
 
 _KEYS = {"first": "exp_avg", "second": "exp_avg_sq"}
 """Torch's names of the moments."""
@@ -45,7 +45,7 @@ class Sequential:
 
     def advance(
         self, batches: Sequence[Batches], rates: Tensor, first: int, should_stop: Callable[[], bool]
-    ) -> Progress:
+    ) -> StepResults:
         """Take the steps; it may stop after every step of every member."""
         losses, norms = [], []
         for index, row in enumerate(rates.tolist()):
@@ -58,7 +58,7 @@ class Sequential:
             norms.append(torch.stack(own_norms))
             if should_stop() or not any(self._is_alive):
                 break
-        return Progress(torch.stack(losses), torch.stack(norms))
+        return StepResults(torch.stack(losses), torch.stack(norms))
 
     def _step(self, member: int, batch: Batch, rate: float, step: int) -> tuple[Tensor, Tensor]:
         if not self._is_alive[member]:

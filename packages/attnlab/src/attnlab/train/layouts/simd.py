@@ -19,11 +19,11 @@ from attnlab.simd.build import built, source_of
 from attnlab.simd.emit import emitted, erfc_series
 from attnlab.simd.interpret import Interpreter
 from attnlab.simd.rows import by_rows
-from attnlab.simd.trace import Traced, traced
+from attnlab.simd.trace import TracedStep, traced
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.blocks import Blocks, EngineBlocks, different_buffers, one_dtype
 from attnlab.train.layouts.layout import Batch, Loss, NotExpressible
-from attnlab.train.layouts.vmap import Lent, frame_of
+from attnlab.train.layouts.vmap import MemberModel, frame_of
 
 WIDTH = 64  # members in a block without a compiler
 _MOST_LINES = 60_000
@@ -119,7 +119,7 @@ class _Block(ctypes.Structure):
     ]
 
 
-def _compiled(recorded: Traced, real: torch.dtype, vector: int) -> tuple[Any, int]:
+def _compiled(recorded: TracedStep, real: torch.dtype, vector: int) -> tuple[Any, int]:
     """Compile the steps, for vectors of so many bytes; return them, and how many elements of
     scratch memory they need."""
     function, scratch = emitted(by_rows(recorded.program.stages))
@@ -153,8 +153,8 @@ def _real(models: Sequence[nn.Module]) -> torch.dtype:
 
 def _traced(
     models: Sequence[nn.Module], loss: Loss, example: Batch, different: dict[str, Tensor]
-) -> Traced:
-    lent = Lent(frame_of(models[0]), loss)
+) -> TracedStep:
+    lent = MemberModel(frame_of(models[0]), loss)
     parameters = {name: value.detach() for name, value in models[0].named_parameters()}
     member_buffers = {name: values[0] for name, values in different.items()}
     return traced(lent.to_member, parameters, member_buffers, example)

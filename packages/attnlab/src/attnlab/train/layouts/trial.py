@@ -27,7 +27,7 @@ _TOLERANCE_64 = 1e-8
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedGradients:
     """Autograd's results on the first batch: each member's loss, and the gradient of one member,
     with its place.
 
@@ -41,7 +41,7 @@ class Expected:
 
 def expected_of(
     models: Sequence[nn.Module], configs: Sequence[TrainConfig], loss: Loss, batch: Batch
-) -> Expected:
+) -> ExpectedGradients:
     """Compute the results that every layout must reproduce; the models are left as they are.
 
     Raises:
@@ -64,12 +64,12 @@ def expected_of(
             continue
         gradients = _by_autograd(frame, configs, loss, batch)
         if all(map(is_finite, gradients.values())):
-            return Expected(losses, place, gradients)
-    return Expected(losses, None, {})
+            return ExpectedGradients(losses, place, gradients)
+    return ExpectedGradients(losses, None, {})
 
 
 def tried(
-    layout: Layout, configs: Sequence[TrainConfig], batch: Batch, expected: Expected
+    layout: Layout, configs: Sequence[TrainConfig], batch: Batch, expected: ExpectedGradients
 ) -> Layout:
     """Return the layout, unchanged, if its first step is right.
 
@@ -106,7 +106,7 @@ def _apart(
     before: dict[str, Tensor],
     after: dict[str, Tensor],
     configs: Sequence[TrainConfig],
-    expected: Expected,
+    expected: ExpectedGradients,
 ) -> float:
     """Return the difference of the gradient that a step followed from autograd's, as a share of its
     norm."""

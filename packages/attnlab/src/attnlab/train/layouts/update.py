@@ -17,7 +17,7 @@ MOMENTS: dict[str, tuple[str, ...]] = {"adamw": ("first", "second"), "sgd": ()}
 
 
 @dataclass(frozen=True)
-class Rule:
+class UpdateSettings:
     """The parameters of an update: decay and largest norm, (member,) each, float64."""
 
     decay: Tensor
@@ -25,7 +25,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class State:
+class UpdateState:
     """The numbers that an update changes in place.
 
     parameters, moments: (member, numbers); the first and the second moments, none for SGD. steps:
@@ -40,7 +40,9 @@ class State:
 
 
 @torch.no_grad()
-def update(state: State, gradients: Tensor, losses: Tensor, rates: Tensor, rule: Rule) -> Tensor:
+def update(
+    state: UpdateState, gradients: Tensor, losses: Tensor, rates: Tensor, rule: UpdateSettings
+) -> Tensor:
     """Take one step of all members in place, and return their gradients' norms before clipping:
     (member,).
 
@@ -63,7 +65,9 @@ def update(state: State, gradients: Tensor, losses: Tensor, rates: Tensor, rule:
     return norms
 
 
-def _step(state: State, gradients: Tensor, factors: Tensor, rates: Tensor, rule: Rule) -> None:
+def _step(
+    state: UpdateState, gradients: Tensor, factors: Tensor, rates: Tensor, rule: UpdateSettings
+) -> None:
     def column(numbers: Tensor) -> Tensor:
         return numbers.to(gradients.dtype).unsqueeze(1)
 

@@ -58,7 +58,7 @@ class _Vmapped:
         for name, leaf in cut(self.parameters, shapes).items():
             self._leaves[name] = leaf.detach().requires_grad_()
         self._to = list(cut(self.gradients, shapes).values())
-        self._losses = vmap(Lent(frame, loss).to_member)
+        self._losses = vmap(MemberModel(frame, loss).to_member)
 
     def losses(self, batch: Batch) -> Tensor:
         """Compute and differentiate."""
@@ -71,7 +71,7 @@ class _Vmapped:
         return losses.detach()
 
 
-class Lent(nn.Module):
+class MemberModel(nn.Module):
     """A model that computes with the numbers of each member.
 
     While it computes, they are the model's own: a function that reads the model directly (a part, a
@@ -117,7 +117,7 @@ def over_members(
     models: Sequence[nn.Module], function: Callable[[nn.Module], Any]
 ) -> Callable[..., Any]:
     """Return function(model) for all members at once, as a function of their stacked parameters."""
-    lent = Lent(frame_of(models[0]).to("meta").eval(), function)
+    lent = MemberModel(frame_of(models[0]).to("meta").eval(), function)
     _, buffers = stack_module_state(list(models))
     return lambda parameters: vmap(lent.to_member, chunk_size=_MOST_AT_ONCE)(parameters, buffers)
 
