@@ -114,7 +114,7 @@ what the server refuses is not said
     attnlab_lab/parts/server.js makeAsker = () => real({ tell() {} })
     lab::what_is_wrong
 the first guess of everybody records nothing
-    attnlab/look/recording/recorder.py passage_of = lambda inputs, model: (real(inputs,
+    attnlab/look/recording/recorder.py pass_of = lambda inputs, model: (real(inputs,
     model)[0], None)
     python::the_first_guesses python::the_model_of
 shares of patches are upside down

@@ -206,7 +206,7 @@ EXAMPLES = {
         model(), IDS.tril(-1), parts="layers.0.attention"
     ),
     "SweepOutcome": lambda: sweep().outcome,
-    "Passage": lambda: question().passage(),
+    "PassInputs": lambda: question().pass_inputs(),
     "Patched": lambda: attnlab.patch_all(model(), IDS, IDS.flip(1), "heads"),
     "Population": population,
     "Proof": lambda: attnlab.prove(copy_first(tolerance=1e-3)),

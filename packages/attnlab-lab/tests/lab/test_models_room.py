@@ -91,7 +91,7 @@ def loaded(folder: Path) -> Any:
 def recorded(folder: Path, text: str, *changes: Edit, **options: Any) -> tuple[Any, Any]:
     """Record the weights of a text under edits, in Python; return the output, too."""
     model = loaded(folder)
-    arguments, named, _ = attnlab.ask(model, text).passage()
+    arguments, named, _ = attnlab.ask(model, text).pass_inputs()
     changed = attnlab.edit(model, *changes) if changes else nullcontext()
     with changed, torch.no_grad(), attnlab.record(model, "*weights", **options) as recording:
         output = model(*arguments, **named)

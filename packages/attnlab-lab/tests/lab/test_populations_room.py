@@ -182,12 +182,12 @@ SHADES = """canvas => {
 def on_text(population: Population, heads: PopulationHeads, text: str) -> torch.Tensor:
     """Record all members while they read a text with the answer of the most typical one."""
     typical = attnlab.ask(population.folder / str(heads.middle), text)
-    passage = typical.passage()
+    inputs = typical.pass_inputs()
     found = []
     for seed in range(SEEDS):
         model = population.model(seed)
         with torch.no_grad(), attnlab.record(model, "*scores") as recording:
-            model(*passage.arguments)
+            model(*inputs.arguments)
         found.append(recording["layers.0.attention.scores"][0].softmax(-1))
     weights = torch.stack(found)
     return weights.masked_fill(weights == 0, torch.nan)
@@ -261,7 +261,7 @@ def test_all_seeds_read_an_input_that_is_typed(opened: Any, found: Any) -> None:
     page.get_by_text("Attention weights on the input").wait_for(timeout=WAIT)
     assert "reads=cab" in page.url
     words = ["c", "a", "b", "SEP", "a", "b"]
-    answer = attnlab.ask(population.folder / str(heads.middle), "cab").passage().words[""]
+    answer = attnlab.ask(population.folder / str(heads.middle), "cab").pass_inputs().words[""]
     assert list(answer[:4]) == words[:4]
     check_maps(page, heads, on_text(population, heads, "cab"), list(answer), heads.ranking[-1])
     page.locator("#reads").fill("xyz")

@@ -55,9 +55,9 @@ QUESTIONS = {
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)
-def test_a_passage_shows_in_one_pass_what_a_trace_shows(kind):
+def test_one_pass_shows_what_a_trace_shows(kind):
     question = QUESTIONS[kind]()
-    arguments, options, words = question.passage()
+    arguments, options, words = question.pass_inputs()
     trace = question.trace()
     with record(question.model, "*weights") as recording, torch.no_grad():
         question.model(*arguments, **options)

@@ -168,10 +168,10 @@ def _on_text(heads: PopulationHeads, text: str) -> Iterator[_Maps]:
     population = heads.population
     reader = population.report.reader
     question: Any = reader.ask(population.model_at(heads.middle), text)
-    passage = question.passage()
+    inputs = question.pass_inputs()
     weights_by_site: dict[str, list[Tensor]] = {}
     for member in trained_models(population, heads.members):
-        recording = recorded(replace(question, model=member), passage=passage)
+        recording = recorded(replace(question, model=member), inputs=inputs)
         for site in recording:
             mask, weights = recording.blocked(site), recording[site][0]
             if mask is not None:

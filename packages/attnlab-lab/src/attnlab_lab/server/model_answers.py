@@ -115,7 +115,7 @@ def _ask_model(
     before = after = _passed(name, written, text, "[]")
     if edits:
         after = _passed(name, written, text, json.dumps(edits))
-    question, passage = _asked(name, written, text)
+    question, inputs = _asked(name, written, text)
     heads = []
     for own, means in before.means.items():
         heads.append({"name": own, "before": means, "after": after.means[own]})
@@ -123,7 +123,7 @@ def _ask_model(
         head = next(iter(before.means))
     answer: dict[str, object] = {
         "head": head,
-        "tokens": next(iter(passage.words.values())),
+        "tokens": next(iter(inputs.words.values())),
         "heads": heads,
         "places": _compared(before.places, after.places),
         "has_one_answer": has_one_answer(question),
@@ -174,10 +174,10 @@ def _part_of(length: int, start: int) -> slice:
 
 def _why_cell(name: str, text: str, head: str, query: int, key: int) -> dict[str, object]:
     """Take the score of a cell apart, as the model computes it without edits."""
-    question, passage = _asked(name, _written(name), text)
-    call = Call(passage.arguments, passage.options, 1)
+    question, inputs = _asked(name, _written(name), text)
+    call = Call(inputs.arguments, inputs.options, 1)
     terms = why_of(
-        question.model, call, passage.words,
+        question.model, call, inputs.words,
         head=head, query=query, key=key, against=None, target=None,
     )  # fmt: skip
     assert isinstance(terms, ScoreTerms)
@@ -285,13 +285,13 @@ def _ask_pretrained(model: Pretrained, name: str, text: str) -> Question:
 @lru_cache(maxsize=4)
 def _asked(name: str, written: int, text: str) -> tuple[Question, PassInputs]:
     question = _opened(name, written).ask(text)
-    return question, question.passage()
+    return question, question.pass_inputs()
 
 
 @lru_cache(maxsize=3)
 def _passed(name: str, written: int, text: str, edits: str) -> _Pass:
     """Run the model over the tokens that it reads without edits."""
-    question, passage = _asked(name, written, text)
+    question, inputs = _asked(name, written, text)
     model, vocabulary = question.model, question.vocabulary
     changes = [_edit_of(**change) for change in json.loads(edits)]
     changed = edit(model, *changes, vocabulary=vocabulary, certify=False)
@@ -300,12 +300,12 @@ def _passed(name: str, written: int, text: str, edits: str) -> _Pass:
             record(model, "*weights", reduce=Summarize(tiles=_CELLS, top=1)) as summaries,
             record(model, ["*weights", "*scores"], vocabulary=vocabulary) as recording,
         ):
-            output = model(*passage.arguments, **passage.options)
-        places = _places(question, passage, output)
+            output = model(*inputs.arguments, **inputs.options)
+        places = _places(question, inputs, output)
     vectors = None
     if type(question) is TextReading:
         vectors = output[0].reshape(-1, output.shape[-1])
-    named = recording.named(passage.words)
+    named = recording.named(inputs.words)
     return _Pass(named, summaries, _means(named, summaries), places, vectors)
 
 
@@ -317,16 +317,16 @@ def _edit_of(head: str, query: int | None = None, key: int | None = None) -> Edi
     return CutEdge(**where, query=query, key=key)
 
 
-def _places(question: Question, passage: PassInputs, output: Tensor) -> list[_Place]:
+def _places(question: Question, inputs: PassInputs, output: Tensor) -> list[_Place]:
     """List the places of a text at which the model chooses, with its probabilities."""
     if isinstance(question, TextContinuation):
         return [_Place("", question.vocabulary, output[0, -1].softmax(-1))]
     if isinstance(question, TextAnswer):
-        words = passage.words["decoder"]
+        words = inputs.words["decoder"]
         rows = zip(words, output[0].softmax(-1), strict=True)
         return [_Place(f"After {word}", question.vocabulary, row) for word, row in rows]
     if isinstance(question, TextChoice):
-        return _choices(question, passage, output)
+        return _choices(question, inputs, output)
     if isinstance(question, TextReading):
         return []
     steps = question.trace().steps  # of a run: under the edits it may choose other tokens
@@ -336,10 +336,10 @@ def _places(question: Question, passage: PassInputs, output: Tensor) -> list[_Pl
     ]
 
 
-def _choices(question: TextChoice, passage: PassInputs, output: Tensor) -> list[_Place]:
+def _choices(question: TextChoice, inputs: PassInputs, output: Tensor) -> list[_Place]:
     titles, rows = [""], output  # one answer, to the whole text
     if question.places is not None:
-        words = next(iter(passage.words.values()))
+        words = next(iter(inputs.words.values()))
         titles = [f"At {place} {words[place]}" for place in question.places]
         rows = output[0, list(question.places)]
     if rows.shape[-1] > 1:  # else it is a number, no choice

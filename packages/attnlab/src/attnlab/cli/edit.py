@@ -91,7 +91,7 @@ def _check_names(question: "Question", edits: "Sequence[Edit]") -> None:
         return
     for edit in edits:
         if edit.names_tokens:
-            (words,) = question.passage().words.values()
+            (words,) = question.pass_inputs().words.values()
             places = ", ".join(f"{place} is {word}" for place, word in enumerate(words))
             raise WrongUsage(
                 f"{edit!r}: this model reads vectors, so name positions, not tokens: {places}."

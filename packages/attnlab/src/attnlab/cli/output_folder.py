@@ -71,10 +71,10 @@ def save_fork(
     from attnlab.edits import edit
     from attnlab.look.questions import recorded
 
-    passage = question.passage()
-    before = recorded(question, passage=passage)
+    inputs = question.pass_inputs()
+    before = recorded(question, inputs=inputs)
     with edit(question.model, *edits, vocabulary=question.vocabulary):
-        after = recorded(question, passage=passage)
+        after = recorded(question, inputs=inputs)
     create_folder(folder)
     write_json(folder / "edits.json", [edit.to_json() for edit in edits])
     write_json(folder / "answers.json", fork.to_mapping())

@@ -63,7 +63,7 @@ def why(
     if key is not None and logit is not None:
         raise WrongUsage("--logit is for what a head writes; leave --key out.")
     question = ask(run, words, model_options)
-    arguments, options, names = question.passage()
+    arguments, options, names = question.pass_inputs()
     model, call, ids = (
         question.model,
         Call(arguments, options, 1),

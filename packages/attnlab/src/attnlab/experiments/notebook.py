@@ -64,8 +64,8 @@ class Answerer:
 
     def __init__(self, question: Question) -> None:
         self._question, self.trace = question, question.trace()
-        self._passage = question.passage()
-        self.recording = recorded(question, passage=self._passage)
+        self._inputs = question.pass_inputs()
+        self.recording = recorded(question, inputs=self._inputs)
 
     def answer(self, edits: list[Edit]) -> ModelAnswer:
         """Answer with edits; the recording is of the tokens of the unedited answer."""
@@ -75,7 +75,7 @@ class Answerer:
         with edit(model, *edits, vocabulary=names) as certificate, torch.no_grad():
             after = self._question.trace()
         with edit(model, *edits, vocabulary=names, certify=False):
-            recording = recorded(self._question, passage=self._passage)
+            recording = recorded(self._question, inputs=self._inputs)
         return ModelAnswer(after, recording, str(certificate))
 
 

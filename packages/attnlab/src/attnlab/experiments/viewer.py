@@ -116,7 +116,7 @@ def _live(thing: Any, tokens: Any, options: dict[str, Any]) -> EditableView | No
 
 
 def _is_question(thing: Any) -> bool:
-    return hasattr(thing, "passage") and hasattr(thing, "trace")
+    return hasattr(thing, "pass_inputs") and hasattr(thing, "trace")
 
 
 def _shown(

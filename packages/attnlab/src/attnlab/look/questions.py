@@ -4,7 +4,7 @@ A question knows its model, the model's inputs, and the names of the tokens. So 
 edit or trace need not know whether the model continues, translates, classifies or maps vectors:
 
     question.prompt_inputs() the model's inputs before it answers, by name
-    question.passage()       the inputs for the whole answer in one pass, generated tokens included
+    question.pass_inputs()   the inputs for the whole answer in one pass, generated tokens included
     question.trace()         the answer step by step, and the attention of each head
     question.after(choices)  the same question after its first choices
 """
@@ -63,7 +63,7 @@ class Question(Protocol):
     def prompt_inputs(self) -> Mapping[str, Tensor]:
         """Return the model's inputs before it answers, by name."""
 
-    def passage(self) -> PassInputs:
+    def pass_inputs(self) -> PassInputs:
         """Return the inputs for the whole answer in one pass."""
 
     def trace(self) -> Trace:
@@ -97,7 +97,7 @@ class Continuation:
         return {"tokens": self.prompt}
 
     @torch.no_grad()
-    def passage(self) -> PassInputs:
+    def pass_inputs(self) -> PassInputs:
         """Return all tokens but the last, which is never a query."""
         tokens = generate(self.model, self.prompt, self.num_tokens, forbidden=self.forbidden).tokens
         seen = tokens[:, :-1] if self.num_tokens else tokens
@@ -149,7 +149,7 @@ class Translation:
         return {"source": self.source, "target": self.start}
 
     @torch.no_grad()
-    def passage(self) -> PassInputs:
+    def pass_inputs(self) -> PassInputs:
         """Return the source, and the target without its last token."""
         predictor = self.model.conditioned(self.source)
         target = generate(predictor, self.start, self.num_tokens, stop=self.stop).tokens[:, :-1]
@@ -226,7 +226,7 @@ class Classification(_OnePass):
         """Return all tokens."""
         return {"tokens": self.tokens}
 
-    def passage(self) -> PassInputs:
+    def pass_inputs(self) -> PassInputs:
         """Return all tokens, none of them padding."""
         real = torch.ones(self.tokens.shape[:2], dtype=torch.bool)
         return PassInputs((self.tokens,), {"real": real}, {"": tuple(self.words)})
@@ -234,9 +234,9 @@ class Classification(_OnePass):
     @torch.no_grad()
     def trace(self) -> Trace:
         """Classify, in a single step."""
-        passage = self.passage()
+        inputs = self.pass_inputs()
         with record(self.model, "layers.*.attention.weights") as recording:
-            probabilities = self.model(*passage.arguments, **passage.options).softmax(-1)[0]
+            probabilities = self.model(*inputs.arguments, **inputs.options).softmax(-1)[0]
         choice = self.classes[int(probabilities.argmax())]
         step = Step(None, tuple(self.classes), tuple(probabilities.tolist()), choice)
         words, heads = tuple(self.words), head_traces(recording, is_causal=False)
@@ -266,7 +266,7 @@ class Vectors(_OnePass):
         """Return all vectors."""
         return {"x": self.x}
 
-    def passage(self) -> PassInputs:
+    def pass_inputs(self) -> PassInputs:
         """Return all vectors."""
         return PassInputs((self.x,), {}, {"": tuple(self.words)})
 
@@ -292,16 +292,16 @@ def recorded(
     question: Question,
     patterns: str | Sequence[str] = "*weights",
     *,
-    passage: PassInputs | None = None,
+    inputs: PassInputs | None = None,
 ) -> Recording:
-    """Record a model while it answers a question in one pass, or reads a given passage.
+    """Record a model while it answers a question in one pass, or reads other inputs.
 
-    Tokens are named as the passage names them, each occurrence by its own word.
+    Tokens are named as the inputs name them, each occurrence by its own word.
 
     Args:
         question: what `attnlab.ask` returns.
         patterns: the sites to record, with `*` for anything.
-        passage: a `PassInputs` to read in its place, such as an answer up to a step.
+        inputs: a `PassInputs` to read in place of the question's, such as an answer up to a step.
 
     Returns:
         the `Recording`, with the names of the tokens.
@@ -310,7 +310,7 @@ def recorded(
         WrongUsage: a pattern that matches nothing.
         CouldNotRun: the values do not fit in memory.
     """
-    arguments, options, words = passage or question.passage()
+    arguments, options, words = inputs or question.pass_inputs()
     sites = matching_sites(patterns, question.model)
     with record(question.model, sites, vocabulary=question.vocabulary) as recording:
         question.model(*arguments, **options)

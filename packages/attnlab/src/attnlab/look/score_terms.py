@@ -30,7 +30,7 @@ from attnlab.look.head_sources import HeadSources, head_of_one_input, sources_of
 from attnlab.look.heads import head_name
 from attnlab.look.inputs import Call, Inputs
 from attnlab.look.position_names import position_at
-from attnlab.look.recording.recorder import passage_of
+from attnlab.look.recording.recorder import pass_of
 from attnlab.look.streams import streams_of
 from attnlab.look.target_ids import target_ids
 from attnlab.sites import kept_hooked, site_of
@@ -220,7 +220,7 @@ def why(
     torch.Size([4])
     """
     ids = target_ids(target, model, inputs)
-    model, (call, words) = passage_of(inputs, model)
+    model, (call, words) = pass_of(inputs, model)
     places = {"query": query, "key": key, "against": against}
     return why_of(model, call, words, head=head, **places, target=ids)
 

@@ -62,9 +62,9 @@ class TextReading:
         """Return the model's inputs before it answers."""
         return self.inputs
 
-    def passage(self) -> PassInputs:
+    def pass_inputs(self) -> PassInputs:
         """Return the inputs for the whole text."""
-        return self._passage(self.inputs)
+        return self._inputs_of(self.inputs)
 
     def trace(self) -> Trace:
         """Answer, step by step, and record the attention of all heads."""
@@ -80,7 +80,7 @@ class TextReading:
             raise WrongUsage(self._refusal)
         return self
 
-    def _passage(self, inputs: Mapping[str, Tensor]) -> PassInputs:
+    def _inputs_of(self, inputs: Mapping[str, Tensor]) -> PassInputs:
         words = dict.fromkeys(self.model.structure.names, self._words(inputs["input_ids"]))
         if "decoder_input_ids" in inputs:
             words["decoder"] = self._words(inputs["decoder_input_ids"])
@@ -170,12 +170,12 @@ class _Generated(TextReading):
     _is_causal = True
     _growing: ClassVar[str]  # the input to which generated tokens are appended
 
-    def passage(self) -> PassInputs:
+    def pass_inputs(self) -> PassInputs:
         """Return the inputs for all tokens but the last, which is never a query."""
         tokens = self.inputs[self._growing]
         if self.num_tokens > 1:
             tokens = self._answered()[0][:, :-1]
-        return self._passage(self._reading(tokens))
+        return self._inputs_of(self._reading(tokens))
 
     def _trace(self, *, has_attention: bool) -> Trace:
         """Generate, token by token."""

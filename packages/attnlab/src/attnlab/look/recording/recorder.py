@@ -101,14 +101,14 @@ def record(
     """
     if not isinstance(model, nn.Module):
         raise WrongUsage(f"record takes a torch module, then its inputs; got {model_words(model)}.")
-    chosen, passage = named_sites(inputs, model), None
+    chosen, one_pass = named_sites(inputs, model), None
     if chosen is None:
         if gradients not in (None, False):
             raise WrongUsage(
                 "gradients arrive when backward() is called: name the sites, run the model within "
                 "a with, and call backward() there."
             )
-        model, passage = passage_of(inputs, model)
+        model, one_pass = pass_of(inputs, model)
         chosen = matching_sites("*" if sites is None else sites, model)
     elif sites is not None:
         raise WrongUsage(f"sites= goes with inputs, but {inputs!r} names sites already.")
@@ -121,9 +121,9 @@ def record(
         tuple(chosen), limit, vocabulary, _description(model), gradients=frozenset(wanted)
     )
     recording = Recording(store, _hooked(model, store, reduce, device))
-    if passage is None:
+    if one_pass is None:
         return recording
-    call, words = passage
+    call, words = one_pass
     with recording, torch.no_grad():
         call(model)
     return recording.named(words) if words else recording
@@ -140,14 +140,14 @@ def _gradient_sites(
     return matching_sites(gradients, model)  # type: ignore[arg-type]  # patterns
 
 
-def passage_of(
+def pass_of(
     inputs: Any, model: nn.Module
 ) -> tuple[nn.Module, tuple[Call, Mapping[str, Sequence[str]]]]:
     """Return the model that reads the inputs, its call, and the names of the tokens if known."""
     reader = reader_of(model)
     if isinstance(inputs, str) and reader is not None:
         question = reader.ask(model, inputs)
-        arguments, options, words = question.passage()
+        arguments, options, words = question.pass_inputs()
         return question.model, (Call(arguments, options, 1), words)
     if isinstance(model, Pretrained) and is_text(inputs):
         named = model.inputs(inputs)
