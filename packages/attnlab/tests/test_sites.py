@@ -18,10 +18,10 @@ from attnlab.sites import (
     SITES,
     AttentionCall,
     Hook,
+    explicit_attention,
     hooks_of,
     installed,
     matches,
-    opened,
     site_names,
 )
 from tests.random_models import new_model
@@ -287,7 +287,7 @@ def test_only_who_may_change_the_weights_opens_the_attention(changes, monkeypatc
     with installed(model, looker):
         output = model(tokens())
     assert [part for part, _ in calls] == ["layers.0.attention", "layers.1.attention"]
-    assert [call.is_open for _, call in calls] == [changes, False]
+    assert [call.is_explicit for _, call in calls] == [changes, False]
     assert torch.equal(output, plain) is not changes
     first = calls[0][1]
     assert isinstance(first, AttentionCall)
@@ -301,7 +301,7 @@ def test_only_who_may_change_the_weights_opens_the_attention(changes, monkeypatc
 
 def test_an_identity_edit_of_the_weights_is_bitwise_neutral_on_the_explicit_path():
     model = Stack("alibi")
-    with opened(model):
+    with explicit_attention(model):
         plain = model(tokens())
     with installed(model, Recorder(change=lambda _, value: value.clone())):
         assert torch.equal(model(tokens()), plain)
@@ -345,8 +345,10 @@ def test_patterns_name_sites_and_one_that_names_none_is_an_error():
 def test_parts_are_opened_by_their_paths_and_only_for_a_while():
     model = Stack()
     path = "layers.0.attention"
-    with opened(model, [path]):
-        paths = [name for name, part in model.named_modules() if getattr(part, "is_opened", False)]
+    with explicit_attention(model, [path]):
+        paths = [
+            name for name, part in model.named_modules() if getattr(part, "is_explicit", False)
+        ]
         assert paths == [path]
         assert model.get_submodule(path)(torch.zeros(1, 3, 28)).weights is not None
     assert model.get_submodule(path)(torch.zeros(1, 3, 28)).weights is None

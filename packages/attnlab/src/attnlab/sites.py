@@ -114,11 +114,11 @@ class AttentionCall(NamedTuple):
 
     query (batch, head, query, head_width) · key (batch, kv_head, key, head_width) · value (batch,
     kv_head, key, value_width), with their positions · mask and scale as `attend` takes them, every
-    bias in the mask · is_open: scores and weights are computed openly, because a hook may change
-    them, and hooks get them in `visit` · is_cross: keys and values are of another sequence than the
-    queries · place: for the output, where it is to be computed without weights and
-    dropout · is_whole: False where scores and weights are made from more than this, as in a foreign
-    model with soft-capped scores or sinks.
+    bias in the mask · is_explicit: scores and weights are computed explicitly, because a hook may
+    change them, and hooks get them in `visit` · is_cross: keys and values are of another sequence
+    than the queries · place: for the output, where it is to be computed without weights and dropout
+    · is_whole: False where scores and weights are made from more than this, as in a foreign model
+    with soft-capped scores or sinks.
     """
 
     query: Tensor
@@ -126,7 +126,7 @@ class AttentionCall(NamedTuple):
     value: Tensor
     mask: Tensor | str | None
     scale: float | bool | None
-    is_open: bool
+    is_explicit: bool
     is_cross: bool = False
     place: OutputSlot | None = None
     is_whole: bool = True
@@ -156,7 +156,7 @@ class Hook:
     foreign model is given hooks at these alone.
 
     `changes`: may the hook return another value than it was given? Only then does wanting scores or
-    weights make attention compute them openly; a hook that only looks gets the fused kernel's
+    weights make attention compute them explicitly; a hook that only looks gets the fused kernel's
     inputs by `watch`. `one_thread`: refuse forward passes of two threads at once, for hooks that
     depend on the order of passes; `reader` is the last thread.
     """
@@ -201,13 +201,13 @@ class SitedModule(nn.Module):
     """A module that shows some of its intermediates at the hook point.
 
     `sites` lists their short names; a test holds them to the vocabulary `SITES`. Of attention:
-    `is_opened`, scores and weights are computed openly, never by a fused kernel (see `opened`);
-    `guard`, as in `attend`. `without_points`: children in which are none.
+    `is_explicit`, scores and weights are computed explicitly, never by a fused kernel (see
+    `explicit_attention`); `guard`, as in `attend`. `without_points`: children in which are none.
     """
 
     sites: tuple[str, ...] = ()
     without_points: Collection[str] = ()
-    is_opened = False
+    is_explicit = False
     guard = True
 
     def __init__(self) -> None:
@@ -439,18 +439,18 @@ def set_aside(model: nn.Module, keep: Collection[Hook] = ()) -> Iterator[None]:
 
 
 @contextmanager
-def opened(model: nn.Module, paths: Collection[str] | None = None) -> Iterator[None]:
-    """Compute scores and weights openly, never by a fused kernel, in the parts of a model at these
-    paths (None: all) while the `with` lasts."""
+def explicit_attention(model: nn.Module, paths: Collection[str] | None = None) -> Iterator[None]:
+    """Compute scores and weights explicitly, never by a fused kernel, in the parts of a model at
+    these paths (None: all) while the `with` lasts."""
     parts = [part for path, part in parts_of(model) if paths is None or path in paths]
-    before = [part.is_opened for part in parts]
+    before = [part.is_explicit for part in parts]
     try:
         for part in parts:
-            part.is_opened = True
+            part.is_explicit = True
         yield
     finally:
-        for part, was_opened in zip(parts, before, strict=True):
-            part.is_opened = was_opened
+        for part, was_explicit in zip(parts, before, strict=True):
+            part.is_explicit = was_explicit
 
 
 def in_backward() -> bool:

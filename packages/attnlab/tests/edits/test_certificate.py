@@ -17,7 +17,7 @@ from attnlab.models import generate
 from attnlab.parts import Cache
 from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import generator, isolated
-from attnlab.sites import opened, site_names
+from attnlab.sites import explicit_attention, site_names
 from tests.hooks import no_hook_is_left
 from tests.random_models import random_model, tokens
 from tests.sampling import sampled
@@ -66,7 +66,7 @@ def test_an_edit_that_changes_nothing_changes_the_output_by_exactly_nothing(star
         edits = identity_edits(case)
         one = edits[number % len(edits)]
         with torch.no_grad():
-            with opened(case.model, None if one.suffix in ("scores", "mask") else ()):
+            with explicit_attention(case.model, None if one.suffix in ("scores", "mask") else ()):
                 plain, (output, _) = case.run()[0], case.run(one)
             assert torch.equal(output, plain), (number, one)
             if number % 4:

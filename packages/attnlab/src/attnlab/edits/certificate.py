@@ -101,10 +101,10 @@ class OutputChange:
 
     largest, mean: over every value of those passes · passes, values: the numbers of passes and of
     output values · identity: the difference that no-op edits at the same sites make in the first
-    pass, which must be exactly 0 · kernel: the difference that open attention makes in the first
-    pass, where edits need it instead of the fused kernel · fast_path: the difference that leaving
-    torch's fast path makes in the first pass, since no hook runs in it; these two are part of the
-    total.
+    pass, which must be exactly 0 · kernel: the difference that explicit attention makes in the
+    first pass, where edits need it instead of the fused kernel · fast_path: the difference that
+    leaving torch's fast path makes in the first pass, since no hook runs in it; these two are part
+    of the total.
     """
 
     largest: float = 0.0
@@ -129,7 +129,7 @@ class OutputChange:
             where, first = f"{where} of {self.passes} forward passes", ", in the first"
         lines = [f"{where}: changed by {self.largest:.3g} at most, {self.mean:.3g} on average"]
         for words, figure, more in (
-            ("of which open instead of fused attention", self.kernel, ""),
+            ("of which explicit instead of fused attention", self.kernel, ""),
             ("of which leaving torch's fast path, where no hook runs", self.fast_path, ""),
             ("no-op edits at the same sites", self.identity, " (must be exactly 0)"),
         ):

@@ -2,9 +2,9 @@
 
 After each forward pass the module that was called runs once more, as it does without us, on the
 same inputs, with the same random numbers and in the same gradient mode, with a key/value cache of
-its own that no edit has touched. At the first pass it also runs with the edited attentions open,
-and with the edits in place but neutral, giving back the values they are given; these two must
-agree to the last bit. What torch computes on its fast path runs off it, too.
+its own that no edit has touched. At the first pass it also runs with the edited attentions
+explicit, and with the edits in place but neutral, giving back the values they are given; these two
+must agree to the last bit. What torch computes on its fast path runs off it, too.
 
 Inside another edit, all of these runs are under the edits that began before, and what is compared
 with them is a run without those that began later: so each certificate speaks of its own change
@@ -35,17 +35,17 @@ from attnlab.sites import (
     Hook,
     SitedModule,
     entrances,
+    explicit_attention,
     hooks_around,
     in_backward,
-    opened,
     part_of,
     set_aside,
     site_suffix,
 )
 
-_OPENED = ("mask", "scores", "weights")
-_MAX_OPENED_BYTES = 2**31
-"""Larger weights are not opened only to be checked."""
+_EXPLICIT = ("mask", "scores", "weights")
+_MAX_EXPLICIT_BYTES = 2**31
+"""Larger weights are not computed only to be checked."""
 
 
 Arguments: TypeAlias = tuple[Any, Any]
@@ -182,20 +182,20 @@ class Checks:
     def _compare_neutral(
         self, call: _Call, bare: list[Tensor], run: Callable[[], list[Tensor]]
     ) -> None:
-        """Compare the run without us with one that is opened, and that with neutral edits."""
+        """Compare the run without us with explicit attention, and that with neutral edits."""
         sites, certificate = self._sites_in(call.path), self._editor.certificate
         effect = certificate.effects[call.path]
         with set_aside(self._model, call.earlier):
             watched = run() if "multi-head" in certificate.backend else bare
         effect.fast_path = _distance(bare, watched)[0] or None
-        parts = [part_of(site) for site in sites if site_suffix(site) in _OPENED]
-        if parts and self._editor.largest_attention > _MAX_OPENED_BYTES:
+        parts = [part_of(site) for site in sites if site_suffix(site) in _EXPLICIT]
+        if parts and self._editor.largest_attention > _MAX_EXPLICIT_BYTES:
             certificate.not_checked.append(
-                "that neutral edits change nothing: opening the attention for this takes "
+                "that neutral edits change nothing: explicit attention for this takes "
                 f"{self._editor.largest_attention:,} bytes"
             )
             return
-        with opened(self._model, set(parts)):
+        with explicit_attention(self._model, set(parts)):
             with set_aside(self._model, call.earlier):
                 plain = run() if parts else watched
             keep = (*call.earlier, self._editor)
@@ -251,7 +251,7 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, fl
     Equal values, infinite ones too, differ by 0.
     """
     largest, total, number = 0.0, 0.0, 0
-    # an attention that is opened gives its weights beside its output
+    # an explicit attention gives its weights beside its output
     for a, b in zip(one, other, strict=False):
         wide = torch.promote_types(a.dtype, torch.float32)
         equal = (a == b) | (a.isnan() & b.isnan())

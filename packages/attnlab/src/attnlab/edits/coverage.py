@@ -25,13 +25,13 @@ from attnlab.pretrained.text import TokenNames
 class Coverage:
     """The targets of one edit that were reached, forward pass by forward pass.
 
-    rule: the edit with its recording open · sites: the edit's · change: for the certificate ·
+    rule: the edit with its recording read · sites: the edit's · change: for the certificate ·
     unknown: names that were looked up in a text of which some tokens are unknown.
     """
 
     def __init__(self, edit: Edit, vocabulary: Vocabulary | None) -> None:
         self.edit = edit
-        self.rule = edit.opened()
+        self.rule = edit.with_recording_read()
         self.sites: list[str] = []
         self.change = Change(repr(edit))
         self.unknown: set[str] = set()

@@ -210,7 +210,7 @@ class Edit:
                     hint = did_you_mean(site, self._recording)
                     raise WrongUsage(f"{self!r}: the recording has no {site!r}; {hint}")
 
-    def opened(self) -> "Edit":
+    def with_recording_read(self) -> "Edit":
         """Return the edit with its recording read, if it names a folder."""
         if not isinstance(self._recording, str):
             return self

@@ -41,8 +41,8 @@ _CONTEXT = {"mask": ("query", "key"), "weights": ("scores",)}
 which keys may be looked at."""
 
 _COPIES = 10
-"""Matrices of all pairs that an open attention, its edits and their check hold at once: 4 to 11, as
-measured."""
+"""Matrices of all pairs that an explicit attention, its edits and their check hold at once: 4 to
+11, as measured."""
 _LITTLE = 2**27  # bytes that are taken without asking how many are free
 
 
@@ -134,7 +134,7 @@ class Editor(Hook):
         pairs = call.query.shape[:-1].numel() * call.key.shape[-2]
         size = pairs * max(4, call.query.element_size())
         self.largest_attention = max(size, self.largest_attention)
-        if call.is_open:
+        if call.is_explicit:
             _check_room(part, size, call.query.device)
 
     def visit(self, site: str, value: Tensor) -> Tensor:

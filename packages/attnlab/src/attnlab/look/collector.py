@@ -47,7 +47,7 @@ class Collector(Hook):
             return
         self.check(part, call)
         self._call = call
-        if not call.is_open:
+        if not call.is_explicit:
             self._finish(part, call, None)
 
     def visit(self, site: str, value: Tensor) -> Tensor:

@@ -184,17 +184,17 @@ class PlainPass(_Pass):
         """Note the modules after a stream; end the pass after the attention."""
         if site != self._end:
             self._notes.begin()
-        elif self._stops:  # scores that are computed openly are shown before this
+        elif self._stops:  # scores that are computed explicitly are shown before this
             raise _Reached
         return value
 
     def watch(self, part: str, call: AttentionCall) -> None:
-        """Keep the call; end the pass if its scores are not computed openly."""
+        """Keep the call; end the pass if its scores are not computed explicitly."""
         if part != self._part:
             return
         self._call = call
         self._notes.end()
-        if self._stops and not call.is_open:
+        if self._stops and not call.is_explicit:
             raise _Reached
 
 

@@ -210,24 +210,24 @@ def attend_at(
     """Attend as `attend` does, at a module's hook point: mask, scores and weights can be hooked.
 
     Shapes: query (batch, head, query, head_width), key and value (batch, kv_head, key, width). The
-    fused kernel runs unless the weights are returned, the part is opened, or a hook may change the
-    scores or the weights.
+    fused kernel runs unless the weights are returned, the part is explicit, or a hook may change
+    the scores or the weights.
     """
-    is_open, guard = False, part.guard
-    need_weights = need_weights or part.is_opened
+    is_explicit, guard = False, part.guard
+    need_weights = need_weights or part.is_explicit
     if part._installed:  # most often not: then this costs nothing
         shown = mask_to_show(part, mask, query, key)
         if shown is not None:
             mask = part.visit("mask", shown)
-        is_open = part.wants("scores", "weights", to_change=True)
-        place = None if is_open or dropout or need_weights else OutputSlot()
-        part.watch(AttentionCall(query, key, value, mask, scale, is_open, is_cross, place))
+        is_explicit = part.wants("scores", "weights", to_change=True)
+        place = None if is_explicit or dropout or need_weights else OutputSlot()
+        part.watch(AttentionCall(query, key, value, mask, scale, is_explicit, is_cross, place))
         if place is not None and place.output is not None:
             return Attention(place.output)
     num_heads = query.shape[-3]
     if not key.shape[-3] == value.shape[-3] == num_heads:
         key, value = share_heads(key, num_heads), share_heads(value, num_heads)
-    if not is_open:
+    if not is_explicit:
         return attend(
             query, key, value, mask,
             scale=scale, dropout=dropout, need_weights=need_weights, guard=guard,

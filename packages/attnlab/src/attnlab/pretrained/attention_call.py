@@ -62,9 +62,9 @@ class ForeignAttention:
     """The arguments of one attention in a foreign model, and the functions that compute it.
 
     query (batch, head, query, width) · key, value (batch, kv_head, key, width) · mask, scale: as
-    `attend` takes them, every bias in the mask · open: calls a softmax that can be intercepted; the
-    same function as fused where the model itself does · is_native: fused is our own kernel, which
-    can make a summary in the same pass.
+    `attend` takes them, every bias in the mask · explicit: calls a softmax that can be intercepted;
+    the same function as fused where the model itself does · is_native: fused is our own kernel,
+    which can make a summary in the same pass.
     """
 
     query: Tensor
@@ -73,7 +73,7 @@ class ForeignAttention:
     mask: Mask
     scale: float | None
     fused: Compute
-    open: Compute
+    explicit: Compute
     is_native: bool = False
 
 
@@ -108,20 +108,20 @@ class AttentionPoint(SitedModule):
         """Compute one attention; return its heads' outputs, (batch, head, query, width)."""
         self.check_heads(attention.query.shape[1])
         if not self.is_hooked:
-            compute = attention.open if self.is_opened else attention.fused
+            compute = attention.explicit if self.is_explicit else attention.fused
             return compute(attention.query, attention.key, attention.value, None)
         query = self.visit("query", attention.query)
         key = self.visit("key", attention.key)
         value = self.visit("value", attention.value)
         edited = self._edited_mask(attention.mask, query, key)
         mask = edited if edited is not None else attention.mask
-        is_shown, is_open = self.wants("scores", "weights"), self._must_open(attention)
-        place = OutputSlot() if attention.is_native and not is_open else None
+        is_shown, is_explicit = self.wants("scores", "weights"), self._must_be_explicit(attention)
+        place = OutputSlot() if attention.is_native and not is_explicit else None
         # A hook that only reads can compute the weights later, unless another one edits them now.
         self.watch(
             AttentionCall(
                 query, key, value, mask, attention.scale,
-                is_open and is_shown, self.is_cross, place, is_whole=self.is_lazy,
+                is_explicit and is_shown, self.is_cross, place, is_whole=self.is_lazy,
             )
         )  # fmt: skip
         heads = self.supplied("heads")
@@ -129,30 +129,30 @@ class AttentionPoint(SitedModule):
             heads = place.output
         if heads is None:
             compute = attention.fused
-            if is_open:
-                opened = partial(self._opened, attention.open)
-                if self._may_change() or attention.open is attention.fused:
-                    compute = opened
+            if is_explicit:
+                explicit = partial(self._intercepted, attention.explicit)
+                if self._may_change() or attention.explicit is attention.fused:
+                    compute = explicit
                 else:  # weights are shown, and the pass goes on as without us
-                    opened(query, key, value, edited)
+                    explicit(query, key, value, edited)
             heads = compute(query, key, value, edited)
         return self.visit("heads", heads)
 
-    def _must_open(self, attention: ForeignAttention) -> bool:
+    def _must_be_explicit(self, attention: ForeignAttention) -> bool:
         """Must scores and weights be computed where they can be seen, or changed?"""
         if self._may_change():
             return True
         if self.is_lazy and not (
-            attention.fused is attention.open and _leaves_rows_dead(attention.mask)
+            attention.fused is attention.explicit and _leaves_rows_dead(attention.mask)
         ):
             return False
         return self.wants("scores", "weights")
 
     def _may_change(self) -> bool:
         """May scores and weights be changed in this pass?"""
-        return self.is_opened or self.wants("scores", "weights", to_change=True)
+        return self.is_explicit or self.wants("scores", "weights", to_change=True)
 
-    def _opened(
+    def _intercepted(
         self, compute: Compute, query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None
     ) -> Tensor:
         """Compute the heads with their softmax intercepted."""

@@ -31,7 +31,7 @@ from attnlab.pretrained.backends.multi_head import SlowPath
 from attnlab.pretrained.backends.registry import implementation, registered_function
 from attnlab.pretrained.model import Family, Pretrained
 from attnlab.pretrained.tracing import Inputs, has_rows, inside
-from attnlab.sites import AttentionCall, Hook, installed, opened, site_names
+from attnlab.sites import AttentionCall, Hook, explicit_attention, installed, site_names
 
 _TAKES_NONE = (RuntimeError, ValueError, TypeError, IndexError)  # of a model, for another batch
 
@@ -75,11 +75,11 @@ class PointCheck:
 class _Recorder(Hook):
     """Records what passes the sites with some endings, and how often.
 
-    With `opens` it is an editor that changes nothing, which makes attention explicit.
+    As an editor it changes nothing, and so makes attention explicit.
     """
 
-    def __init__(self, *ends: str, opens: bool = False) -> None:
-        self.changes, self.ends = opens, ends
+    def __init__(self, *ends: str, is_editor: bool = False) -> None:
+        self.changes, self.ends = is_editor, ends
         self.output = torch.empty(0)
         self.values: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
@@ -97,12 +97,12 @@ class _Recorder(Hook):
         self.calls[part] = call
 
 
-class _Opener(_Recorder):
+class _ExplicitRecorder(_Recorder):
     """Makes attention explicit, and lets the pass go on with the heads of the plain one, so that no
     layer inherits the rounding of those before it."""
 
     def __init__(self, plain: Mapping[str, Tensor]) -> None:
-        super().__init__(*_CHECKED, ".value", opens=True)
+        super().__init__(*_CHECKED, ".value", is_editor=True)
         self._plain = plain
 
     def visit(self, site: str, value: Tensor) -> Tensor:
@@ -200,20 +200,22 @@ def _verified(
     if not torch.equal(plain, recorder.output) and not torch.equal(plain, model(**inputs)):
         raise CouldNotRun(f"{model.name} gives a different output each time, which hides edits.")
     _require_same(plain, recorder.output, model, "recording")
-    opener = _Recorder(*_CHECKED, opens=True)
-    opener.sites = [path + end for path in points for end in _CHECKED]
-    with model.while_hooked(opener.sites):  # installed once for the passes to come
-        with opened(model, points):  # no hook of ours: only the backends
+    explicit_recorder = _Recorder(*_CHECKED, is_editor=True)
+    explicit_recorder.sites = [path + end for path in points for end in _CHECKED]
+    with model.while_hooked(explicit_recorder.sites):  # installed once for the passes to come
+        with explicit_attention(model, points):  # no hook of ours: only the backends
             explicit = model(**inputs)
-        with installed(model, opener):
+        with installed(model, explicit_recorder):
             _require_same(explicit, model(**inputs), model, "explicit attention")
-        forced = _Opener({s: v for s, v in recorder.values.items() if s.endswith(".heads")})
+        forced = _ExplicitRecorder(
+            {s: v for s, v in recorder.values.items() if s.endswith(".heads")}
+        )
         with installed(model, forced):
             model(**inputs)
         effects = _effects(model, inputs)
     reports = []
     for path, point in points.items():
-        weights = opener.values.get(f"{path}.weights")
+        weights = explicit_recorder.values.get(f"{path}.weights")
         calls = int(weights is not None)
         if "heads" in point.sites:
             calls = recorder.counts.get(f"{path}.heads", 0)

@@ -1,6 +1,7 @@
 """What is checked of effects, as functions: tests run them, and planted faults must fail them."""
 
 import torch
+from tests.edits.effects.models import given, run
 
 from attnlab.edits import CutEdge, Edit, Patch, RedirectToFirst, UniformPattern, ZeroHead, ZeroSite
 from attnlab.edits.application import edit
@@ -10,7 +11,7 @@ from attnlab.edits.effects.significance import adjusted
 from attnlab.look.lens import direct_logits
 from attnlab.look.recording import record
 from attnlab.seeds import generator
-from attnlab.sites import Hook, installed, opened
+from attnlab.sites import Hook, explicit_attention, installed
 from tests.random_models import given, run
 
 EXACT = {torch.float64: 1e-12, torch.float32: 1e-5}
@@ -133,7 +134,7 @@ def check_controls(seed):
     assert bool(((found.largest > 0) & (found.largest <= 1) & (found.entropy >= 0)).all())
     places = [{"site": head.path, "head": head.head} for head in found.heads]
     edits = [kind(**place) for place in places for kind in kinds.values()]
-    with opened(each.model):
+    with explicit_attention(each.model):
         after = one_by_one(each, edits, "loss", target=each.labels)
     close(found.effects.flatten(0, 1) + found.before, after, torch.float64)
 

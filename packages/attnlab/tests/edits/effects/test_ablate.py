@@ -405,7 +405,7 @@ def test_a_cut_edge_leaves_the_rest_of_its_row_whatever_the_mask(queries, keys):
     query = torch.randn(3, 2, queries, 4, generator=draw)
     key = torch.randn(3, 1, keys, 4, generator=draw)
     for mask in masks(3, queries, keys):
-        call = AttentionCall(query, key, key, mask, None, is_open=False)
+        call = AttentionCall(query, key, key, mask, None, is_explicit=False)
         whole, value = scores_of(call)
         for row in range(queries):
             (case,) = ablations._edges(call, "", [0, 1], [(row, 0)], each_head=False)

@@ -26,7 +26,7 @@ from attnlab.look.recording import record
 from attnlab.models import Decoder, DecoderConfig
 from attnlab.parts.masks import padding_mask
 from attnlab.seeds import generator, isolated
-from attnlab.sites import opened
+from attnlab.sites import explicit_attention
 from tests.edits.effects.checks import check_controls, close
 from tests.random_models import given, run
 from tests.sampling import sampled
@@ -84,7 +84,7 @@ def test_each_other_control_is_its_definition(seed):
             pattern = whole.weights.clone()
             pattern[:, head.head] = patterns[name]
             put = SetPattern(site=head.path, pattern=pattern)
-            with opened(each.model), edit(each.model, put, certify=False):
+            with explicit_attention(each.model), edit(each.model, put, certify=False):
                 close(effect + found.before, own(run(each), run(each))[0], torch.float64)
 
 

@@ -156,11 +156,11 @@ the tests are not counted | edits.effects.significance | few_inputs
 - p *= num_tests
 + p *= 1
 the run without the edits is made within them | edits.effects.effect | no_effect
-- with opened(model, edited):
-+ with opened(model, edited), edit(model, *edits, vocabulary=vocabulary, certify=False):
+- with explicit_attention(model, edited):
++ with explicit_attention(model, edited), edit(model, *edits, vocabulary=vocabulary, certify=False):
 the run without the edits stays on the fused kernel | edits.effects.effect | no_effect
-- with opened(model, edited):
-+ with opened(model, ()):
+- with explicit_attention(model, edited):
++ with explicit_attention(model, ()):
 a layer norm does not take off the mean | look.readout | attributions
 - parts, bias = norm(written) - norm.bias, norm.bias
 + parts, bias = norm.factor * written, norm.bias

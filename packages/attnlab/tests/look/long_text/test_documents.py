@@ -11,7 +11,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.look.collector import Collector, run_collector
 from attnlab.look.long_text import open_document, summarize_document
-from attnlab.look.long_text.inputs import check_open, summary_bytes
+from attnlab.look.long_text.inputs import check_explicit, summary_bytes
 from attnlab.look.long_text.summarize import hidden_cells
 from attnlab.look.summaries import Summarize
 from attnlab.parts.masks import causal_mask
@@ -159,11 +159,11 @@ def test_a_budget_that_does_not_do_is_refused_before_anything_runs(model, ids, t
 
 def test_an_attention_that_needs_all_pairs_is_refused_before_they_are_made():
     rows = torch.empty(1, 2, 1000, 4)
-    call = AttentionCall(rows, rows, rows, "causal", None, is_open=True)
+    call = AttentionCall(rows, rows, rows, "causal", None, is_explicit=True)
     with pytest.raises(CouldNotRun, match=r"22\.9 MiB .*; the budget is 20\.0 MiB"):
-        check_open("layers.0.attention", call, 20 * 2**20)
-    check_open("layers.0.attention", call, 30 * 2**20)
-    check_open("layers.0.attention", call._replace(is_open=False), 1)
+        check_explicit("layers.0.attention", call, 20 * 2**20)
+    check_explicit("layers.0.attention", call, 30 * 2**20)
+    check_explicit("layers.0.attention", call._replace(is_explicit=False), 1)
 
 
 def test_the_bytes_of_a_summary_are_told_before(model, ids, tmp_path):

@@ -111,7 +111,7 @@ the last block of rows is left out | look.recording.kept_call | blocks
 - in range(start, stop, step)
 + in range(start, stop - step, step)
 weights are made though they are shown | look.recording.recorder | edited_weights
-- if call.is_open:
+- if call.is_explicit:
 + if False:
 gradients come to another site | look.recording.recorder | gradients
 - self._add_gradient, passed

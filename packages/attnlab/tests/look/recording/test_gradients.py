@@ -8,9 +8,11 @@ from torch.utils.checkpoint import checkpoint
 
 from attnlab.errors import WrongUsage
 from attnlab.look import record
-from attnlab.sites import installed, opened, site_names
+from attnlab.sites import explicit_attention, installed, site_names
 from tests.hooks import Change, no_hook_is_left
 from tests.random_models import new_model
+
+from .zoo import Change, no_hook_is_left
 
 TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
 WEIGHTS = "layers.1.attention.weights"
@@ -49,14 +51,14 @@ def test_every_gradient_is_that_of_finite_differences_at_its_own_site(model):
 
 
 def test_asking_for_gradients_changes_the_output_only_by_the_explicit_path(model):
-    with opened(model):
+    with explicit_attention(model):
         explicit = model(TOKENS)
     with record(model, WEIGHTS, gradients=True):
         output = model(TOKENS)
     with record(model, "*output", gradients=True):
         fused = model(TOKENS)
     assert torch.equal(fused, model(TOKENS))
-    with opened(model), record(model, "*", gradients=True):
+    with explicit_attention(model), record(model, "*", gradients=True):
         assert torch.equal(model(TOKENS), explicit)
     assert (output - explicit).abs().max() < 1e-12
     assert no_hook_is_left(model)
@@ -66,7 +68,7 @@ def test_parameters_get_the_same_gradients(model):
     found = []
     for gradients in (None, True):
         model.zero_grad()
-        with opened(model), record(model, "*", gradients=gradients):
+        with explicit_attention(model), record(model, "*", gradients=gradients):
             loss_of(model).backward()
         found.append([each.grad.clone() for each in model.parameters()])
     model.zero_grad()

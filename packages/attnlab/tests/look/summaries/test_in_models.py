@@ -121,7 +121,7 @@ def check_bits(drawn):
             mask = list(MASKS.values())[seed % len(MASKS)](queries, keys)
             reduce = Summarize(tiles=(1, 4, 16, 50, 512)[seed % 5], top=(1, 8)[seed % 2])
         place = OutputSlot()
-        call = AttentionCall(query * size, key, value, mask, None, is_open=False, place=place)
+        call = AttentionCall(query * size, key, value, mask, None, is_explicit=False, place=place)
         reduce(call)
         heads = query.shape[1]
         shared = share_heads(key, heads), share_heads(value, heads)
@@ -165,10 +165,10 @@ def test_an_output_that_would_be_computed_otherwise_is_left_to_the_attention(nat
     wild = query.clone()
     wild[0, 0, 0, 0] = 1e20
     for call in (
-        AttentionCall(query, query, query, None, None, is_open=False),
-        AttentionCall(wild, query, query, None, None, is_open=False, place=OutputSlot()),
+        AttentionCall(query, query, query, None, None, is_explicit=False),
+        AttentionCall(wild, query, query, None, None, is_explicit=False, place=OutputSlot()),
         AttentionCall(
-            query.requires_grad_(), query, query, None, None, is_open=False, place=OutputSlot()
+            query.requires_grad_(), query, query, None, None, is_explicit=False, place=OutputSlot()
         ),
     ):
         Summarize()(call)

@@ -257,7 +257,7 @@ def test_no_gradient_is_kept():
 )
 def test_heads_that_share_keys_are_summarised_as_if_each_had_its_own(mask):
     query, key = torch.randn(2, 6, 9, 8), torch.randn(2, 2, 12, 8)
-    found = Summarize(tiles=4, top=3)(AttentionCall(query, key, key, mask, None, is_open=False))
+    found = Summarize(tiles=4, top=3)(AttentionCall(query, key, key, mask, None, is_explicit=False))
     check_equal(found, summarize(query, share_heads(key, 6), mask, tiles=4, top=3))
     assert found.map_mean.shape == (2, 6, 3, 4)
 

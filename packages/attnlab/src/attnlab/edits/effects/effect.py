@@ -40,7 +40,7 @@ from attnlab.look.target_ids import AnswerTarget, answer_words
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.shapes import require_integer
-from attnlab.sites import installed, opened, part_of, site_names, site_suffix
+from attnlab.sites import explicit_attention, installed, part_of, site_names, site_suffix
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -243,9 +243,9 @@ def effect(
         _check_inputs(model, call, edits, vocabulary)
     with edit(model, *edits, vocabulary=vocabulary, certify=certify) as certificate:
         after = _run(model, call, sites, num_tokens, **generation)
-    is_open = ("scores", "weights")
-    edited = {part_of(site) for site in certificate.calls if site_suffix(site) in is_open}
-    with opened(model, edited):
+    explicit = ("scores", "weights")
+    edited = {part_of(site) for site in certificate.calls if site_suffix(site) in explicit}
+    with explicit_attention(model, edited):
         before = _run(model, call, sites, num_tokens, **generation)
     logits, tokens, recordings = map(_both, before, after)
     loss, measured = None, ""

@@ -199,9 +199,9 @@ def check_room_for(needed: dict[str, int], limit: int) -> None:
         )
 
 
-def check_open(part: str, call: AttentionCall, limit: int) -> None:
+def check_explicit(part: str, call: AttentionCall, limit: int) -> None:
     """Raise if an explicit attention would make matrices of all pairs beyond the limit."""
-    if call.is_open:
+    if call.is_explicit:
         pairs = call.query.shape[:-1].numel() * call.key.shape[-2]
         what = f"all pairs of {part}, whose weights depend on more than queries and keys"
         check_room_for({what: _OPEN * pairs * call.query.element_size()}, limit)

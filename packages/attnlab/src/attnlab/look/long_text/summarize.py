@@ -22,7 +22,7 @@ from attnlab.errors import CouldNotRun, WrongUsage, not_none
 from attnlab.look.collector import Collector, run_collector
 from attnlab.look.heads import chosen_heads, number_of_heads
 from attnlab.look.long_text.inputs import (
-    check_open,
+    check_explicit,
     check_room_for,
     document_inputs,
     mask_bytes,
@@ -216,7 +216,7 @@ class Summarizer(Collector):
                 f"{shape_text(call.query.shape)}. A model that cuts its input cannot be "
                 "summarized as a whole."
             )
-        check_open(part, call, self._limit)
+        check_explicit(part, call, self._limit)
 
     def collect(self, part: str, call: AttentionCall, weights: Tensor | None) -> None:
         """Summarize an attention, and write its file."""

@@ -77,7 +77,7 @@ def record(
         reduce: keep its result instead of the weights, such as a summary.
         gradients: keep gradients, too, of all recorded sites or of those that match; they arrive
             when `backward` is called. Those of scores or weights make attention compute these
-            openly.
+            explicitly.
         budget: the size limit in bytes or as "2 GiB"; None for half of the available memory.
         vocabulary: the name of each token id: a sequence, a mapping or a function; None for the
             model's own, if any.
@@ -161,9 +161,9 @@ def _hooked(
 ) -> Iterator[None]:
     """Record into the store within the `with`."""
     recorder = _Recorder(model, store, reduce, device)
-    opened = [site for site in sorted(store.gradients) if site_suffix(site) in MADE]
-    opener = installed(model, _Opener(opened)) if opened else nullcontext()
-    with opener, installed(model, recorder):
+    explicit = [site for site in sorted(store.gradients) if site_suffix(site) in MADE]
+    forcing = installed(model, _MakesExplicit(explicit)) if explicit else nullcontext()
+    with forcing, installed(model, recorder):
         try:
             yield
         finally:
@@ -286,7 +286,7 @@ class _Recorder(Hook):
         self._masks[part] = mask
         if mask is not None and "mask" in wanted and mask.mask is not None:
             self._add(site_of(part, "mask"), mask, part)
-        if call.is_open:
+        if call.is_explicit:
             return
         names = [name for name in MADE if name in wanted]
         if "weights" in names and self._reduce is not None:
@@ -389,7 +389,7 @@ class _Recorder(Hook):
         passed.gradient = moved
 
 
-class _Opener(Hook):
+class _MakesExplicit(Hook):
     """Makes attention compute scores and weights explicitly, and changes nothing."""
 
     def __init__(self, sites: Sequence[str]) -> None:

@@ -225,7 +225,7 @@ def _fused(
     if mask is None and point.is_hooked:
         mask = call.own_mask(query, key)
     factor = call.factor(query)
-    attention = ForeignAttention(query, key, value, mask, factor, call.fused, call.opened)
+    attention = ForeignAttention(query, key, value, mask, factor, call.fused, call.explicit)
     heads: Tensor = point(attention)
     if is_flat:
         heads = heads.flatten(0, 1)
@@ -279,22 +279,22 @@ class _FusedCall:
         gathered = SDPA(q, k, v, mask, *rest, scale=self.scale)
         return gathered.reshape(*query.shape[:3], value.shape[-1])
 
-    def opened(self, query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
+    def explicit(self, query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
         """Compute the heads by a softmax that can be intercepted."""
         mask = edited
         if mask is None:
             call_mask = self.own_mask(query, key)
             mask = as_tensor(call_mask, query.shape[-2], key.shape[-2], query.device)
-        return _opened(query, key, value, mask, self.factor(query), self.dropout_p)
+        return _explicit_attention(query, key, value, mask, self.factor(query), self.dropout_p)
 
 
 def _written_out(query: Tensor, key: Tensor, value: Tensor, *rest: Any, **named: Any) -> Tensor:
     """Compute torch's fused attention, with its arguments, by a softmax."""
-    return _FusedCall(*rest, **named).opened(query, key, value, None)
+    return _FusedCall(*rest, **named).explicit(query, key, value, None)
 
 
 @outside_autocast
-def _opened(
+def _explicit_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, factor: float, dropout: float
 ) -> Tensor:
     """Write torch's fused attention out, half precision in full."""
@@ -347,7 +347,7 @@ def _call_of(point: AttentionPoint, values: Tensor, mask: Tensor | None) -> Atte
         mask = None
     elif mask is not None and bool((mask == mask[:, :1]).all()):
         mask = mask[:, :1]
-    is_open = point.wants("scores", "weights")
+    is_explicit = point.wants("scores", "weights")
     return AttentionCall(
-        query, key, key, mask, None, is_open, is_cross=point.is_cross, is_whole=False
+        query, key, key, mask, None, is_explicit, is_cross=point.is_cross, is_whole=False
     )

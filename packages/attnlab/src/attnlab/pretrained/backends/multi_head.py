@@ -155,7 +155,7 @@ def _with_weights(
     made: list[Tensor] = []
     scale = math.sqrt(1.0 / query.shape[-1])
 
-    def opened(query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
+    def compute(query: Tensor, key: Tensor, value: Tensor, edited: Tensor | None) -> Tensor:
         batch, heads, length, _ = query.shape
         flat = [tensor.flatten(0, 1) for tensor in (query * scale, key.transpose(-2, -1), value)]
         mask = added
@@ -174,9 +174,9 @@ def _with_weights(
         made[:] = [weights]
         return torch.bmm(weights.flatten(0, 1), flat[2]).view(batch, heads, length, -1)
 
-    heads: Tensor = point(ForeignAttention(query, key, value, allowed, scale, opened, opened))
+    heads: Tensor = point(ForeignAttention(query, key, value, allowed, scale, compute, compute))
     if not made:  # a hook supplied the heads, but the caller wants weights
-        opened(query, key, value, None)
+        compute(query, key, value, None)
     return heads, made[0]
 
 

@@ -305,10 +305,10 @@ class _Call:
 
     @property
     def is_explicit(self) -> bool:
-        """Is it a function of transformers that computes its softmax openly?"""
+        """Is it a function of transformers that computes its softmax explicitly?"""
         return self.name == "eager" and self.registered is None
 
-    def opened(self) -> "_Call":
+    def as_explicit(self) -> "_Call":
         """Return the call of the explicit function, whose mask is added to the scores; a function
         that others registered stays, since no other one computes the same."""
         if self.registered is not None:
@@ -389,9 +389,9 @@ def _attention(
         output, weights[0] = call.edited(*edited).run()
         return output.transpose(1, 2)
 
-    def opened(*edited: Any) -> Tensor:
+    def explicit(*edited: Any) -> Tensor:
         with nullcontext() if call.registered is None else WrittenOut():
-            return run(call.opened(), *edited)
+            return run(call.as_explicit(), *edited)
 
     mask: Mask = None
     # How a registered function takes its mask is known only by its weights.
@@ -403,8 +403,8 @@ def _attention(
         value,
         mask,
         call.scale,
-        fused=opened if call.is_explicit else partial(run, call),
-        open=opened,
+        fused=explicit if call.is_explicit else partial(run, call),
+        explicit=explicit,
         is_native=call.is_native,
     )
     heads: Tensor = point(attention)
