@@ -257,7 +257,7 @@ class Attnlab:
         "attnlab.look.summaries",
         "attnlab.edits.effects",
         "attnlab.pretrained.attach",
-        "attnlab.pretrained.open.hub",
+        "attnlab.pretrained.model_files.hub",
     )
 
     def __init__(self, folder: Path) -> None:

@@ -19,7 +19,7 @@ from attnlab.edits.effects import Metric
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import list_runs
 from attnlab.look.summaries import Summarize
-from attnlab.pretrained.open import folder as opening
+from attnlab.pretrained.model_files import folder as opening
 from attnlab_lab.server import model_answers, models
 from tests.pretrained import folders
 from tests.pretrained.speaking import made, saved

@@ -41,7 +41,7 @@ SITES: dict[str, str] = {
     "residual_after": "(batch, length, d_model), as the block leaves it",
     "hidden": "(batch, length, d_ff), inside the feed-forward part, after its activation",
     "logits": "(batch, length, vocabulary) or (batch, classes)",
-    "result": "(batch, length, width), what an exposed module of a pretrained model returns",
+    "result": "(batch, length, width), what a module that is a site of a pretrained model returns",
 }
 
 _ELSEWHERE = {

@@ -7,7 +7,7 @@ from torch import nn
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.model_loader import is_ours
-from attnlab.pretrained.open import header
+from attnlab.pretrained.model_files import header
 
 
 class Attention(nn.Module):

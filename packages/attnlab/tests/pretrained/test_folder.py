@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from attnlab.errors import CouldNotRun
-from attnlab.pretrained.open import folder, gguf, header
-from attnlab.pretrained.open.folder import clean_description, gguf_file, inspect_folder
-from attnlab.pretrained.open.gguf import read_gguf_header
-from attnlab.pretrained.open.header import parse_object, read_header
+from attnlab.pretrained.model_files import folder, gguf, header
+from attnlab.pretrained.model_files.folder import clean_description, gguf_file, inspect_folder
+from attnlab.pretrained.model_files.gguf import read_gguf_header
+from attnlab.pretrained.model_files.header import parse_object, read_header
 from tests.pretrained.folders import (
     LLAMA,
     SHAPES,

@@ -83,7 +83,7 @@ def batch_first(kind, value):
 def test_a_site_shows_and_changes_what_a_hook_by_hand_does(kind, path):
     model, inputs = opened(kind)
     plain = run(model, inputs)
-    site = model.expose(path)
+    site = model.add_site(path)
     with attnlab.record(model, site) as recording:
         assert torch.equal(run(model, inputs), plain)
     with by_hand(model, path) as seen:
@@ -112,7 +112,7 @@ def test_a_site_shows_and_changes_what_a_hook_by_hand_does(kind, path):
 def test_all_edits_of_sites_effects_and_patches_take_them():
     model, inputs = opened("gpt2")
     path = "transformer.h[1].mlp.c_fc"
-    site = model.expose(path)
+    site = model.add_site(path)
     recording = attnlab.record(model, IDS, site)
     vector = torch.randn(128)
     cases: list[tuple[Any, Callable[[Tensor], Tensor]]] = [
@@ -136,7 +136,7 @@ def test_all_edits_of_sites_effects_and_patches_take_them():
     effect = attnlab.effect(model, IDS, ZeroSite(site=site), target=7)
     assert "->" in str(effect)
     corrupted = IDS.flip(1)
-    for name in (site, model.expose("lm_head")):
+    for name in (site, model.add_site("lm_head")):
         patches = attnlab.patch_all(model, IDS, corrupted, name, target=7, each_position=False)
         clean = attnlab.record(model, IDS, name)
         with torch.no_grad(), attnlab.edit(model, attnlab.Patch(site=name, recording=clean)):
@@ -154,7 +154,7 @@ def test_all_edits_of_sites_effects_and_patches_take_them():
 def test_tokens_steps_and_a_cache():
     model, _ = opened("gpt2")
     path = "transformer.h.0.mlp"
-    site = model.expose(path)
+    site = model.add_site(path)
     options: dict[str, Any] = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
     steps = [0]
 
@@ -173,7 +173,7 @@ def test_tokens_steps_and_a_cache():
 
 def test_an_encoder_that_is_called_by_itself_and_twice():
     model, inputs = opened("t5")
-    site = model.expose("encoder.block[0].layer[1].DenseReluDense.wo")
+    site = model.add_site("encoder.block[0].layer[1].DenseReluDense.wo")
     assert site == "encoder.module.encoder.block.0.layer.1.DenseReluDense.wo.result"
     with attnlab.record(model, site) as recording:
         for _ in range(2):
@@ -199,15 +199,15 @@ def test_modules_that_are_no_site():
     ]
     for model, path, words in cases:
         with pytest.raises((WrongUsage, CouldNotRun), match=words):
-            model.expose(path)
+            model.add_site(path)
         assert not [name for name in site_names(model) if name.endswith("result")]
     with attnlab.record(gpt2, "logits"), pytest.raises(WrongUsage, match="before a recording"):
-        gpt2.expose("lm_head")
+        gpt2.add_site("lm_head")
 
 
 def check_pattern() -> None:
     model, inputs = opened("gpt2")
-    sites = model.expose("transformer.h[*].mlp.*")
+    sites = model.add_site("transformer.h[*].mlp.*")
     paths = [f"transformer.h.{layer}.mlp.{name}" for layer in (0, 1) for name in MLP]
     assert list(sites.names) == [f"module.{path}.result" for path in paths]
     assert not sites.refused
@@ -232,18 +232,18 @@ def test_a_pattern_exposes_all_modules_that_match() -> None:
 
 def test_modules_of_a_pattern_that_are_no_site_are_refused_by_name() -> None:
     t5, _ = opened("t5")
-    sites = t5.expose("*.layer[0]*")  # of both stacks; lists of modules are called by none
+    sites = t5.add_site("*.layer[0]*")  # of both stacks; lists of modules are called by none
     assert str(sites).startswith("*.module.")
     assert {name.partition(".")[0] for name in sites.names} == {"encoder", "decoder"}
     gpt2, _ = opened("gpt2")
-    some = gpt2.expose("transformer.*")
+    some = gpt2.add_site("transformer.*")
     assert "transformer.h" in some.refused
     assert "runs before the first block" in some.refused["transformer.wte"]
     assert "other modules refused, as" in repr(some)
     assert {name for name in site_names(gpt2) if name.endswith("result")} == set(some.names)
     for pattern, words in (("nothing.*", "no module of"), ("transformer.w*", "before the first")):
         with pytest.raises(WrongUsage, match=words):
-            opened("gpt2")[0].expose(pattern)
+            opened("gpt2")[0].add_site(pattern)
 
 
 class Twice(nn.Module):
@@ -261,7 +261,7 @@ class Twice(nn.Module):
 
 def test_a_second_call_is_refused():
     model = attach(Twice().eval(), example={"src": torch.randn(2, 5, 32)})
-    site = model.expose("last")
+    site = model.add_site("last")
     attnlab.record(model, torch.randn(2, 5, 32), site)
     with pytest.raises(CouldNotRun, match="last is called several times in one pass"):
         attnlab.record(model, torch.full((2, 5, 32), 200.0), site)
@@ -269,7 +269,7 @@ def test_a_second_call_is_refused():
 
 def test_the_error_for_a_modules_path_says_how_to_expose_it():
     model, _ = opened("gpt2")
-    advice = r"model\.expose\('transformer\.h\.1\.mlp\.c_fc'\)"
+    advice = r"model\.add_site\('transformer\.h\.1\.mlp\.c_fc'\)"
     for path in ("transformer.h[1].mlp.c_fc", "transformer.h.1.mlp.c_fc.output"):
         with pytest.raises(WrongUsage, match=advice):
             attnlab.record(model, IDS, path)
@@ -283,7 +283,7 @@ def test_rows_and_positions_of_other_axes_are_refused():
     cases = [("bert", "pooler"), ("t5", "decoder.block[1].layer[1].EncDecAttention.v")]
     for kind, path in cases:
         model, inputs = opened(kind)
-        edit = ZeroSite(site=model.expose(path), query=1)
+        edit = ZeroSite(site=model.add_site(path), query=1)
         with (
             pytest.raises(WrongUsage, match="leave row= and query= out"),
             attnlab.edit(model, edit),
@@ -323,7 +323,7 @@ def test_every_module_of_a_family_shows_what_it_returns(name):
     sites: dict[str, str] = {}
     for path, _ in foreign.named_modules():
         with suppress(WrongUsage, CouldNotRun):
-            sites[path] = model.expose(path)
+            sites[path] = model.add_site(path)
     with ExitStack() as stack:
         seen = {path: stack.enter_context(by_hand(model, path)) for path in sites}
         run(model, inputs)

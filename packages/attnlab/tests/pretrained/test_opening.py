@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from attnlab.core.store import locked
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
-from attnlab.pretrained.open import build, folder, gguf, hub
-from attnlab.pretrained.open.hub import open_pretrained
+from attnlab.pretrained.model_files import build, folder, gguf, hub
+from attnlab.pretrained.model_files.hub import load_pretrained
 from tests.pretrained.families import FAMILIES
 from tests.pretrained.folders import SHAPES, gguf_bytes, llama, text
 
@@ -72,7 +72,7 @@ def no_network(monkeypatch):
 @pytest.mark.parametrize("name", KINDS)
 def test_a_saved_model_opens_as_the_same_model(name, tmp_path, capfd):
     model = made(name, tmp_path / "model")
-    opened = open_pretrained(tmp_path / "model")
+    opened = load_pretrained(tmp_path / "model")
     assert type(opened.model) is type(model)
     assert not opened.model.training
     assert same_weights(opened.model, model)
@@ -88,7 +88,7 @@ def test_nothing_of_transformers_reaches_the_terminal_while_a_model_is_opened(tm
     capfd.readouterr()
     verbosity = transformers.utils.logging.get_verbosity()
     # Of weights that are unused or missing, transformers would report.
-    open_pretrained(tmp_path / "model", head="none")
+    load_pretrained(tmp_path / "model", head="none")
     assert capfd.readouterr() == ("", "")
     assert transformers.utils.logging.get_verbosity() == verbosity
     assert transformers.utils.logging.is_progress_bar_enabled()
@@ -97,7 +97,7 @@ def test_nothing_of_transformers_reaches_the_terminal_while_a_model_is_opened(tm
 def test_shards_and_half_precision_open(tmp_path):
     model = made("Llama", tmp_path / "model", torch.bfloat16, max_shard_size="8KB")
     assert len(list((tmp_path / "model").glob("*.safetensors"))) > 1
-    opened = open_pretrained(tmp_path / "model").model
+    opened = load_pretrained(tmp_path / "model").model
     assert {value.dtype for value in opened.parameters()} == {torch.bfloat16}
     assert same_weights(opened, model)
 
@@ -105,20 +105,20 @@ def test_shards_and_half_precision_open(tmp_path):
 def test_the_dtype_can_be_chosen(tmp_path):
     made("Llama", tmp_path / "model", torch.bfloat16)
     for dtype in (torch.float64, "float64"):
-        opened = open_pretrained(tmp_path / "model", dtype=dtype).model
+        opened = load_pretrained(tmp_path / "model", dtype=dtype).model
         assert {value.dtype for value in opened.parameters()} == {torch.float64}
 
 
 def test_tied_weights_are_the_same_tensor(tmp_path):
     made("Llama with tied weights", tmp_path / "model")
     assert "lm_head.weight" not in load_file(tmp_path / "model" / "model.safetensors")
-    model = open_pretrained(tmp_path / "model").model
+    model = load_pretrained(tmp_path / "model").model
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
 def test_a_head_can_be_left_away_and_what_is_not_used_is_said(tmp_path):
     model = made("BERT with a head", tmp_path / "model")
-    opened = open_pretrained(tmp_path / "model", head="none")
+    opened = load_pretrained(tmp_path / "model", head="none")
     assert type(opened.model).__name__ == "BertModel"
     assert opened.model.pooler is None
     torch.testing.assert_close(ask(opened.model), model.bert(torch.tensor([[1, 7, 3, 9]]))[0])
@@ -134,38 +134,38 @@ def test_weights_that_belong_to_the_body_or_to_nothing_are_refused(extra, tmp_pa
     made("BERT with a head", tmp_path / "model")
     change_weights(tmp_path / "model", {extra: torch.zeros(16)})
     with pytest.raises(CouldNotRun, match=f"1 not of this model: {extra}"):
-        open_pretrained(tmp_path / "model")
+        load_pretrained(tmp_path / "model")
 
 
 def test_a_head_without_weights_is_refused_rather_than_drawn_at_random(tmp_path):
     made("BERT without one", tmp_path / "model")
     with pytest.raises(CouldNotRun, match=r"\d missing: cls\.predictions"):
-        open_pretrained(tmp_path / "model", head="masked-lm")
+        load_pretrained(tmp_path / "model", head="masked-lm")
 
 
 def test_a_model_without_a_word_about_its_class_opens_without_a_head(tmp_path):
     made("BERT without one", tmp_path / "model")
     change(tmp_path / "model", architectures=None)
-    assert type(open_pretrained(tmp_path / "model").model).__name__ == "BertModel"
+    assert type(load_pretrained(tmp_path / "model").model).__name__ == "BertModel"
 
 
 def test_settings_for_generation_are_kept(tmp_path):
     made("GPT-2", tmp_path / "model")
     (tmp_path / "model" / "generation_config.json").write_text('{"max_new_tokens": 7}')
-    assert open_pretrained(tmp_path / "model").model.generation_config.max_new_tokens == 7
+    assert load_pretrained(tmp_path / "model").model.generation_config.max_new_tokens == 7
 
 
 def test_a_tokenizer_is_opened_with_its_model(tmp_path):
     made("BERT without one", tmp_path / "model")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "she", "sees"]
     (tmp_path / "model" / "vocab.txt").write_text("\n".join(words) + "\n")
-    assert open_pretrained(tmp_path / "model").tokenizer("she sees")["input_ids"] == [2, 5, 6, 3]
+    assert load_pretrained(tmp_path / "model").tokenizer("she sees")["input_ids"] == [2, 5, 6, 3]
 
 
 def test_a_tokenizer_that_would_be_empty_is_none_and_that_is_said(tmp_path):
     made("Llama", tmp_path / "model")
     (tmp_path / "model" / "vocab.txt").write_text("C\nN\n")  # a Llama keeps it elsewhere
-    opened = open_pretrained(tmp_path / "model")
+    opened = load_pretrained(tmp_path / "model")
     assert opened.tokenizer is None
     assert "there is no tokenizer" in opened.notes[0]
 
@@ -174,7 +174,7 @@ def test_a_tokenizer_that_would_be_empty_is_none_and_that_is_said(tmp_path):
 def test_a_broken_tokenizer_is_none_and_that_is_said(content, tmp_path):
     made("GPT-2", tmp_path / "model")
     (tmp_path / "model" / "tokenizer.json").write_text(content)
-    opened = open_pretrained(tmp_path / "model")
+    opened = load_pretrained(tmp_path / "model")
     assert opened.tokenizer is None
     assert "transformers could not build it" in opened.notes[0]
 
@@ -206,7 +206,7 @@ def cache_of(file):
 
 
 def test_a_gguf_file_is_spread_out_once(file, tmp_path, monkeypatch, capfd):
-    opened = open_pretrained(file)
+    opened = load_pretrained(file)
     assert (opened.name, opened.source) == ("tiny", f"the GGUF file {file}")
     assert opened.model.config.num_hidden_layers == 1
     norm = torch.from_numpy(tiny_numbers("output_norm.weight", (8,)))
@@ -214,14 +214,14 @@ def test_a_gguf_file_is_spread_out_once(file, tmp_path, monkeypatch, capfd):
     assert opened.tokenizer("abb")["input_ids"][-2:] == [5, 4]
     monkeypatch.setattr(gguf, "_convert", None)
     monkeypatch.setattr(gguf, "_check_family", None)  # imports what reads GGUF, which takes seconds
-    assert same_weights(open_pretrained(tmp_path).model, opened.model)
+    assert same_weights(load_pretrained(tmp_path).model, opened.model)
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_cache_that_cannot_be_written_is_said(file, tmp_path):
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(CouldNotRun, match=r"cache/attnlab/gguf, which failed.* XDG_CACHE_HOME"):
-        open_pretrained(file)
+        load_pretrained(file)
 
 
 def test_half_a_conversion_leaves_nothing_behind(file, monkeypatch):
@@ -230,7 +230,7 @@ def test_half_a_conversion_leaves_nothing_behind(file, monkeypatch):
 
     monkeypatch.setattr(gguf, "write_json", stop)
     with pytest.raises(KeyboardInterrupt):
-        open_pretrained(file)
+        load_pretrained(file)
     assert kept(file) == []
 
 
@@ -247,18 +247,18 @@ def test_what_a_killed_conversion_left_is_removed_and_what_another_works_on_is_n
             os.utime(place / name, (1, 1))
     with locked(place / ".working.part"):
         os.utime(place / ".working.part", (1, 1))
-        open_pretrained(file)
+        load_pretrained(file)
     assert kept(file)[:2] == [".begun.part", ".working.part"]
     assert len(kept(file)) == 3
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_a_kept_conversion_that_was_damaged_is_made_anew(name, file):
-    before = copy.deepcopy(open_pretrained(file).model)  # else a view of what is damaged
+    before = copy.deepcopy(load_pretrained(file).model)  # else a view of what is damaged
     (folder_name,) = kept(file)
     damaged = cache_of(file) / folder_name / name
     damaged.write_bytes(damaged.read_bytes()[:-40])
-    assert same_weights(open_pretrained(file).model, before)
+    assert same_weights(load_pretrained(file).model, before)
     assert kept(file) == [folder_name]
 
 
@@ -267,7 +267,7 @@ VOCABULARY = b"llama.vocab_size" + struct.pack("<II", 4, 6)
 
 def test_the_first_opening_of_a_gguf_file_says_how_long_it_takes(file, caplog):
     with caplog.at_level("INFO", logger="attnlab"):
-        hub.open_pretrained(file)
+        hub.load_pretrained(file)
     (words,) = [record.getMessage() for record in caplog.records if "converting" in record.msg]
     assert "tiny.gguf once: 0 million numbers, about half a minute for every hundred" in words
 
@@ -283,7 +283,7 @@ def test_weights_of_a_gguf_file_that_are_not_the_models_are_named(here, there, w
     assert file.read_bytes().count(here) == 1
     file.write_bytes(file.read_bytes().replace(here, there))
     with pytest.raises(CouldNotRun, match=rf"not those of its LlamaForCausalLM: .*{words}"):
-        open_pretrained(file)
+        load_pretrained(file)
 
 
 def test_half_a_download_of_shards_is_none(tmp_path, monkeypatch):
@@ -293,9 +293,9 @@ def test_half_a_download_of_shards_is_none(tmp_path, monkeypatch):
     index.write_text(json.dumps({"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(CouldNotRun, match="not in the hub's cache"):
-        open_pretrained("org/tiny")
+        load_pretrained("org/tiny")
     index.write_text(json.dumps({"weight_map": dict.fromkeys(SHAPES, "1.safetensors")}))
-    assert open_pretrained("org/tiny").name == "org/tiny"
+    assert load_pretrained("org/tiny").name == "org/tiny"
 
 
 @pytest.mark.parametrize("address", ["http://h:99999999", "not an address", "http://[::1"])
@@ -307,9 +307,9 @@ def test_an_address_of_the_hub_that_is_none_is_said(address, monkeypatch):
 
 def test_a_model_in_the_hubs_cache_opens_without_a_network(tmp_path, monkeypatch):
     cached(tmp_path, monkeypatch)
-    opened = open_pretrained("org/tiny")
+    opened = load_pretrained("org/tiny")
     assert (opened.name, opened.source) == ("org/tiny", f"the hub's org/tiny, revision {'a' * 40}")
-    assert open_pretrained("org/tiny", revision="a" * 40).name == "org/tiny"
+    assert load_pretrained("org/tiny", revision="a" * 40).name == "org/tiny"
 
 
 @pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
@@ -318,9 +318,9 @@ def test_a_switched_off_network_is_not_tried(name, tmp_path, monkeypatch):
     monkeypatch.setenv(name, "1")
     monkeypatch.setattr(hub, "_answers", None)
     with pytest.raises(CouldNotRun, match=r"the network is switched off .*hf download org/other"):
-        open_pretrained("org/other")
+        load_pretrained("org/other")
     with pytest.raises(CouldNotRun, match=r"'org/tiny' \(revision main2\) is no folder"):
-        open_pretrained("org/tiny", revision="main2")
+        load_pretrained("org/tiny", revision="main2")
 
 
 class Hub:
@@ -356,7 +356,7 @@ def test_only_what_is_needed_is_fetched_the_description_first(tmp_path, monkeypa
     files = ["config.json", "pytorch_model.bin", "own.py"]
     files += ["model.safetensors", "model.fp16.safetensors"]
     found = with_hub(monkeypatch, llama(tmp_path / "model"), files)
-    assert open_pretrained("org/tiny").name == "org/tiny"
+    assert load_pretrained("org/tiny").name == "org/tiny"
     small, weights, _ = found.asked
     assert weights == ["model.safetensors"]
     assert not any(pattern.endswith((".py", ".bin", "*")) for pattern in small)
@@ -366,14 +366,14 @@ def test_a_description_that_is_refused_costs_no_weights(tmp_path, monkeypatch):
     model = llama(tmp_path / "model", auto_map={"AutoModelForCausalLM": "a.B"})
     found = with_hub(monkeypatch, model, ["config.json", "model.safetensors"])
     with pytest.raises(CouldNotRun, match="remote_code=True"):
-        open_pretrained("org/tiny")
+        load_pretrained("org/tiny")
     assert len(found.asked) == 1
 
 
 def test_a_repository_of_pickles_is_not_fetched(tmp_path, monkeypatch):
     found = with_hub(monkeypatch, tmp_path, ["config.json", "pytorch_model.bin"])
     with pytest.raises(CouldNotRun, match=r"no config\.json with safetensors beside it"):
-        open_pretrained("org/tiny")
+        load_pretrained("org/tiny")
     assert found.asked == []
 
 
@@ -382,7 +382,7 @@ def test_a_repository_of_pickles_is_not_fetched(tmp_path, monkeypatch):
 )
 def test_what_is_nowhere_is_said(x):
     with pytest.raises(CouldNotRun, match="there is no folder or file"):
-        open_pretrained(x)
+        load_pretrained(x)
 
 
 def test_wrong_usage_is_told_with_what_there_is(tmp_path):
@@ -399,39 +399,39 @@ def test_wrong_usage_is_told_with_what_there_is(tmp_path):
         ({"revision": "main"}, "a revision belongs to a model of the hub"),
     ):
         with pytest.raises(WrongUsage, match=words):
-            open_pretrained(path, **wrong)
+            load_pretrained(path, **wrong)
     with pytest.raises(WrongUsage, match="expected a folder, a GGUF file or a hub id; got int"):
-        open_pretrained(5)
+        load_pretrained(5)
 
 
 def test_without_transformers_it_is_said_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[hf\]'"):
-        open_pretrained(llama(tmp_path / "model"))
+        load_pretrained(llama(tmp_path / "model"))
 
 
 def test_a_folder_is_judged_before_transformers_is_imported(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(CouldNotRun, match="trust_remote_code=True"):
-        open_pretrained(llama(tmp_path / "model", auto_map={"AutoModel": "a.B"}))
+        load_pretrained(llama(tmp_path / "model", auto_map={"AutoModel": "a.B"}))
 
 
 def test_a_device_that_is_not_there_is_said(tmp_path):
     with pytest.raises(CouldNotRun, match="there is no device cuda:99 here"):
-        open_pretrained(tmp_path, device="cuda:99")
+        load_pretrained(tmp_path, device="cuda:99")
 
 
 def test_tables_far_larger_than_the_weights_are_refused(tmp_path, monkeypatch):
     """CTRL computes its table of positions; no file holds it."""
     FAMILIES["ctrl"].build().save_pretrained(tmp_path / "model")
-    assert open_pretrained(tmp_path / "model").notes == ()
+    assert load_pretrained(tmp_path / "model").notes == ()
     change(tmp_path / "model", n_positions=10**7)
     with pytest.raises(CouldNotRun, match=r"asks for 1,280,0.* bytes, far more"):
-        open_pretrained(tmp_path / "model")
+        load_pretrained(tmp_path / "model")
     monkeypatch.setattr(folder, "free_memory", lambda: 6 * 10**8)
     monkeypatch.setattr(build, "_BESIDE", 2 * 10**9)
     with pytest.raises(CouldNotRun, match=r"the weights and tables of the model in .* take 1,280,"):
-        open_pretrained(tmp_path / "model")
+        load_pretrained(tmp_path / "model")
 
 
 def test_the_comparison_sees_weights_filled_at_random(tmp_path, monkeypatch):
@@ -440,7 +440,7 @@ def test_the_comparison_sees_weights_filled_at_random(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_compare", lambda *_: ({}, []))
     # The second look is at what was really loaded.
     with pytest.raises(CouldNotRun, match="AssertionError"):
-        open_pretrained(llama(tmp_path / "model", shapes=shapes))
+        load_pretrained(llama(tmp_path / "model", shapes=shapes))
 
 
 def change(folder, **said):

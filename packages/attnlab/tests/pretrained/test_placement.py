@@ -7,7 +7,7 @@ import torch
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.pretrained.open import build
+from attnlab.pretrained.model_files import build
 
 transformers = pytest.importorskip("transformers")
 

@@ -32,14 +32,14 @@ def hook(event, details):
 
 def watched(path, own_source):
     """Open one path, and say how that ended and what was seen."""
-    from attnlab.pretrained.open.hub import open_pretrained
+    from attnlab.pretrained.model_files.hub import load_pretrained
 
     SEEN.clear()
     before, modules_before = forgotten_peak(), sum(MODULES)
     is_folder = os.path.lexists(path)
     WATCHING.append(True)
     try:
-        open_pretrained(path)
+        load_pretrained(path)
         error, words = "", ""
     except BaseException as raised:
         error, words = type(raised).__name__, str(raised)
@@ -79,7 +79,7 @@ def count_modules():
 
 def own_places():
     """Say where a GGUF file is spread out."""
-    from attnlab.pretrained.open.gguf import gguf_cache
+    from attnlab.pretrained.model_files.gguf import gguf_cache
 
     temporary = os.path.realpath(tempfile.gettempdir())
     return os.path.realpath(gguf_cache()), os.path.join(temporary, "attnlab-gguf-")
@@ -105,7 +105,7 @@ def with_fault(fault):  # noqa: C901
     """Take one check out."""
     import transformers
 
-    from attnlab.pretrained.open import build, folder, hub
+    from attnlab.pretrained.model_files import build, folder, hub
 
     stack = ExitStack()
 
@@ -150,11 +150,11 @@ def main():
 
     torch.set_num_threads(1)
     import attnlab
-    from attnlab.pretrained.open.hub import open_pretrained
+    from attnlab.pretrained.model_files.hub import load_pretrained
 
     source = os.path.dirname(os.path.dirname(os.path.realpath(attnlab.__file__)))
     with suppress(Exception):
-        open_pretrained(cases[0][1])  # the first is sound: imports are no part of what is measured
+        load_pretrained(cases[0][1])  # the first is sound: imports are no part of what is measured
     sys.addaudithook(hook)
     count_modules()
     found = []

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from attnlab.errors import CouldNotRun, WrongUsage, type_words
-from attnlab.pretrained.open.header import read_object
+from attnlab.pretrained.model_files.header import read_object
 
 if TYPE_CHECKING:
     from attnlab.pretrained.model import Pretrained
@@ -102,10 +102,10 @@ def load_pretrained(
 ) -> "Pretrained":
     """Open a pretrained model and give it hook points; arguments as for `load`."""
     from attnlab.pretrained.attach import attach
-    from attnlab.pretrained.open.hub import open_pretrained
+    from attnlab.pretrained.model_files.hub import load_pretrained
 
     try:
-        opened = open_pretrained(name, **options)
+        opened = load_pretrained(name, **options)
     except CouldNotRun as error:
         guess = similar(Path(name)).strip()
         raise CouldNotRun(f"{guess} {error}".strip()) from None

@@ -76,7 +76,9 @@ class ForeignHooks:
             self._calls[place.path] = max(self._calls.get(place.path, 0), place.number + 1)
         self._attentions: set[str] = set()  # modules whose attention is asked for
         self._numbered: set[str] = set()
-        self._exposed: set[str] = set()  # hook points of exposed modules that have a hook
+        self._module_sites: set[str] = (
+            set()
+        )  # hook points of modules that are sites that have a hook
         self._intercepted: set[str] = set()
         self._unread: set[str] = set()  # stacks without a hooked block, read at their end
         self._first: _Functions = {}
@@ -97,8 +99,8 @@ class ForeignHooks:
     def install(self, sites: Collection[str] | None) -> None:
         """Install what these sites need beside what is installed already; None for all sites."""
         for path, point in module_points(self._model):
-            if path not in self._exposed and (sites is None or f"{path}.result" in sites):
-                self._exposed.add(path)
+            if path not in self._module_sites and (sites is None or f"{path}.result" in sites):
+                self._module_sites.add(path)
                 self._hook(point.place, do_nothing, partial(self._show_result, point))
         if self._asked is None or (sites is not None and self._asked.issuperset({*sites, ""})):
             return
@@ -115,7 +117,7 @@ class ForeignHooks:
             self._number(path)
 
     def _show_result(self, point: ModulePoint, module: nn.Module, *call: Any) -> Any:
-        """Show the output of an exposed module."""
+        """Show the output of a module that is a site."""
         return point.show(self._model.current_pass, call[-1])
 
     def _hook_attentions(self) -> None:
@@ -311,8 +313,15 @@ class ForeignHooks:
             if any(map(self._asks, (path, *(f"{path}.{name}" for name in block.parts)))):
                 wanted.append(index)
         has_end = structure.module_in(self._model.foreign) is not None
-        is_exposed = any(path.startswith(f"{structure.name}.module.") for path in self._exposed)
-        if not wanted and has_end and structure.name in ("encoder", "decoder") and not is_exposed:
+        has_module_sites = any(
+            path.startswith(f"{structure.name}.module.") for path in self._module_sites
+        )
+        if (
+            not wanted
+            and has_end
+            and structure.name in ("encoder", "decoder")
+            and not has_module_sites
+        ):
             self._unread.add(structure.name)
             return
         reader = 0

@@ -33,7 +33,11 @@ from attnlab.pretrained.attention_call import AttentionPoint, BlockPoint, StackP
 from attnlab.pretrained.card import model_card
 from attnlab.pretrained.hooks import ForeignHooks
 from attnlab.pretrained.model_trace import ModuleCall
-from attnlab.pretrained.module_sites import expose, expose_matching, module_path
+from attnlab.pretrained.module_sites import (
+    add_matching_sites,
+    add_site,
+    module_path,
+)
 from attnlab.pretrained.pass_state import ForeignModel, PassState, hooks_hidden, remove_copied_hooks
 from attnlab.pretrained.structure import (
     AttentionStructure,
@@ -259,7 +263,7 @@ class Pretrained(ForeignModel):
         size = getattr(text_config(self.foreign), "vocab_size", None) or 0
         return TokenNames(self.tokenizer, size)
 
-    def expose(self, path: str) -> str:
+    def add_site(self, path: str) -> str:
         """Make the output of a module of the foreign model a site, and return the site's name.
 
         path: as Python has it, `model.layers[3].mlp.down_proj`. Of an output with several tensors
@@ -272,15 +276,15 @@ class Pretrained(ForeignModel):
                 in one pass, or one before the first block.
         """
         if isinstance(path, str) and "*" in path:
-            return expose_matching(self, path, self.example)
-        return expose(self, path, self.example)
+            return add_matching_sites(self, path, self.example)
+        return add_site(self, path, self.example)
 
     def advice(self, name: str) -> str:
         """Say how a module's path becomes a site."""
         path = module_path(self, name.removesuffix(".output"))
         if path is None:
             return ""
-        return f"it is a module, whose output becomes a site by model.expose({path!r})."
+        return f"it is a module, whose output becomes a site by model.add_site({path!r})."
 
     @property
     def entrance(self) -> nn.Module:

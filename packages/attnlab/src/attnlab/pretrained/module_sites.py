@@ -1,11 +1,11 @@
 """Sites by module path: the output of any module of a foreign model.
 
-    model.expose("model.layers[3].mlp.down_proj")  # "module.model.layers.3.mlp.down_proj.result"
-    model.expose("model.layers[*].mlp.down_proj")  # of every layer
+    model.add_site("model.layers[3].mlp.down_proj")  # "module.model.layers.3.mlp.down_proj.result"
+    model.add_site("model.layers[*].mlp.down_proj")  # of every layer
 
 Their hook points are a tree below the stack that the module is in, so that positions are counted in
-the text which that stack reads. A module is tried out when it is exposed: it must return a tensor,
-once in a pass, and not before its stack is known to read.
+the text which that stack reads. A module is tried out when it becomes a site: it must return a
+tensor, once in a pass, and not before its stack is known to read.
 """
 
 import fnmatch
@@ -59,7 +59,7 @@ class ModulePoint(SitedModule):
             if self.is_tried and self.place in state.results.setdefault(self.stack, set()):
                 raise CouldNotRun(
                     f"{self.place} is called several times in one pass, and one site cannot tell "
-                    "its outputs apart; expose modules that are called once."
+                    "its outputs apart; name modules that are called once."
                 )
             state.results.setdefault(self.stack, set()).add(self.place)
         has_form = value.dim() == (2 if self.stream == "one input" else 3)
@@ -68,13 +68,13 @@ class ModulePoint(SitedModule):
 
 
 def module_points(model: ForeignModel) -> Iterator[tuple[str, ModulePoint]]:
-    """List the hook points of the exposed modules with their paths."""
+    """List the hook points of the modules that are sites with their paths."""
     for path, point in parts_of(model):
         if isinstance(point, ModulePoint) and point.sites:
             yield path, point
 
 
-class ExposedSites(str):
+class AddedSites(str):
     """The pattern of the sites of all modules that a pattern matches, which says how many they are.
 
     names: of the sites · refused: why other modules are none, by their paths.
@@ -101,23 +101,23 @@ def _dotted(path: str) -> str:
     return re.sub(r"\[(\d+|\*)\]", r".\1", path)
 
 
-def expose(model: ForeignModel, path: str, example: Inputs) -> str:
-    """Make the output of a module a site, and return the site's name; see `Pretrained.expose`."""
+def add_site(model: ForeignModel, path: str, example: Inputs) -> str:
+    """Make the output of a module a site, and return the site's name; see `Pretrained.add_site`."""
     place = module_path(model, path) if isinstance(path, str) else None
     if place is None:
         raise WrongUsage(
             f"{type(model.foreign).__name__} has no module {path!r}; "
             f"{did_you_mean(str(path), _modules(model))}"
         )
-    sites, refused = _expose(model, [place], example)
+    sites, refused = _add_sites(model, [place], example)
     if refused:
         raise WrongUsage(refused[place])
     return sites[0]
 
 
-def expose_matching(model: ForeignModel, pattern: str, example: Inputs) -> ExposedSites:
+def add_matching_sites(model: ForeignModel, pattern: str, example: Inputs) -> AddedSites:
     """Make the outputs of all modules that a pattern matches sites, but for those that cannot be
-    one; see `Pretrained.expose`."""
+    one; see `Pretrained.add_site`."""
     known, dotted = _modules(model), _dotted(pattern)
     places = fnmatch.filter(known, dotted)
     if not places:
@@ -125,17 +125,17 @@ def expose_matching(model: ForeignModel, pattern: str, example: Inputs) -> Expos
             f"no module of {type(model.foreign).__name__} matches {pattern!r}; "
             f"{did_you_mean(pattern, known)}"
         )
-    names, refused = _expose(model, places, example)
+    names, refused = _add_sites(model, places, example)
     if not names:
         raise WrongUsage(next(iter(refused.values())))
     stacks = {_stack_of(model, place)[0] for place in places if place not in refused}
     start = stacks.pop() if len(stacks) == 1 else "*"
-    exposed = ExposedSites(site_of(start, f"module.{dotted}.result"))
-    exposed.names, exposed.refused = tuple(names), refused
-    return exposed
+    added = AddedSites(site_of(start, f"module.{dotted}.result"))
+    added.names, added.refused = tuple(names), refused
+    return added
 
 
-def _expose(
+def _add_sites(
     model: ForeignModel, places: list[str], example: Inputs
 ) -> tuple[list[str], dict[str, str]]:
     """Make modules sites; return the sites' names, and by path the reasons why others are none."""
@@ -144,7 +144,9 @@ def _expose(
     refused: dict[str, str] = {}
     if fresh and hooks_of(model):
         first = next(iter(fresh))
-        raise WrongUsage(f"expose {first!r} before a recording or an edit of this model begins.")
+        raise WrongUsage(
+            f"make {first!r} a site before a recording or an edit of this model begins."
+        )
     try:
         for point in fresh.values():
             point.sites = ("result",)
@@ -245,7 +247,7 @@ def _refusal(trial: _Trial, point: ModulePoint) -> str:
     if len(values) > 1:
         return (
             f"{place} is called several times in one pass, and one site cannot tell its "
-            "outputs apart; expose modules that are called once."
+            "outputs apart; name modules that are called once."
         )
     if point.site in trial.early and point.stack in trial.read_stacks:
         return (

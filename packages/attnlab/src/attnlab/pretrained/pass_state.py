@@ -242,7 +242,7 @@ class PassState:
         self._text: tuple[Tensor, Tensor | None] | None = None  # the last input: tokens, real
         self._texts: dict[str, tuple[Tensor, Tensor | None]] = {}
         self._memories: dict[str, Tensor] = {}
-        self.results: dict[str, set[str]] = {}  # exposed modules that have returned, by stack
+        self.results: dict[str, set[str]] = {}  # module sites that have returned, by stack
         self._depth = 0
         self._calls: dict[str, int] = {}
         self._running: list[ModuleCall] = []

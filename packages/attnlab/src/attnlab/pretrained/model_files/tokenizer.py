@@ -8,8 +8,8 @@ import warnings
 from typing import Any
 
 from attnlab.errors import one_line
-from attnlab.pretrained.open.folder import ModelFolder
-from attnlab.pretrained.open.libraries import import_transformers, quiet
+from attnlab.pretrained.model_files.folder import ModelFolder
+from attnlab.pretrained.model_files.libraries import import_transformers, quiet
 
 
 def tokenizer_of(folder: ModelFolder, config: Any) -> tuple[Any | None, list[str]]:

@@ -22,10 +22,10 @@ from torch import nn
 
 from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean, one_line
-from attnlab.pretrained.open.folder import ModelFolder, check_memory
-from attnlab.pretrained.open.header import JsonObject, require, some_of
-from attnlab.pretrained.open.libraries import import_transformers, quiet
-from attnlab.pretrained.open.tokenizer import tokenizer_of
+from attnlab.pretrained.model_files.folder import ModelFolder, check_memory
+from attnlab.pretrained.model_files.header import JsonObject, require, some_of
+from attnlab.pretrained.model_files.libraries import import_transformers, quiet
+from attnlab.pretrained.model_files.tokenizer import tokenizer_of
 
 HEADS = {
     "none": "MODEL_MAPPING_NAMES",

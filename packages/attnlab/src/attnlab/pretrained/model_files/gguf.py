@@ -30,15 +30,15 @@ from safetensors.torch import save_file
 from attnlab.core.sizes import count_numbers
 from attnlab.core.store import CouldNotWrite, check_room, explained, locked, write_json, writer_of
 from attnlab.errors import CouldNotRun, did_you_mean
-from attnlab.pretrained.open import header
-from attnlab.pretrained.open.build import (
+from attnlab.pretrained.model_files import header
+from attnlab.pretrained.model_files.build import (
     Differences,
     bounded_modules,
     errors_explained,
 )
-from attnlab.pretrained.open.folder import check_memory, check_numbers, inspect_folder
-from attnlab.pretrained.open.header import JsonObject, plain_file, require
-from attnlab.pretrained.open.libraries import import_transformers, needed, quiet
+from attnlab.pretrained.model_files.folder import check_memory, check_numbers, inspect_folder
+from attnlab.pretrained.model_files.header import JsonObject, plain_file, require
+from attnlab.pretrained.model_files.libraries import import_transformers, needed, quiet
 
 MAX_HEADER = 32 * 2**20  # bytes; it includes the vocabulary, some MiB
 MAX_METADATA = 2_000

@@ -19,7 +19,7 @@ from typing import Any
 
 from attnlab.errors import CouldNotRun
 from attnlab.memory import free_memory
-from attnlab.pretrained.open.header import (
+from attnlab.pretrained.model_files.header import (
     JsonObject,
     JsonPath,
     TensorEntry,

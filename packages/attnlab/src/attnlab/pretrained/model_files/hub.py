@@ -26,8 +26,8 @@ from torch import nn
 
 from attnlab.core.store import check_room
 from attnlab.errors import CouldNotRun, WrongUsage, one_line
-from attnlab.pretrained.open.build import HEADS, Placement, build
-from attnlab.pretrained.open.folder import (
+from attnlab.pretrained.model_files.build import HEADS, Placement, build
+from attnlab.pretrained.model_files.folder import (
     CONFIG,
     INDEX,
     MAX_INDEX,
@@ -36,8 +36,8 @@ from attnlab.pretrained.open.folder import (
     gguf_file,
     inspect_folder,
 )
-from attnlab.pretrained.open.header import read_object, require
-from attnlab.pretrained.open.libraries import needed
+from attnlab.pretrained.model_files.header import read_object, require
+from attnlab.pretrained.model_files.libraries import needed
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class LoadedModel:
     notes: tuple[str, ...] = ()
 
 
-def open_pretrained(
+def load_pretrained(
     x: str | os.PathLike[str],
     *,
     revision: str | None = None,
@@ -66,7 +66,7 @@ def open_pretrained(
     device_map: str | Mapping[str, object] | None = None,
     quantization: Any = None,
 ) -> LoadedModel:
-    """Open a pretrained model in evaluation mode.
+    """Load a pretrained model in evaluation mode.
 
     Args:
         x: a folder with `config.json` and safetensors (one file or shards), a `.gguf` file or a
@@ -97,7 +97,7 @@ def open_pretrained(
     name = str(x) if source.startswith("the hub") else folder_name(path.resolve())
     gguf = gguf_file(path)
     if gguf is not None:
-        from attnlab.pretrained.open.gguf import convert_gguf
+        from attnlab.pretrained.model_files.gguf import convert_gguf
 
         name, source = folder_name(gguf.resolve()), f"the GGUF file {gguf}"
         path = convert_gguf(gguf)
