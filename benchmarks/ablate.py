@@ -58,8 +58,8 @@ def build(vocabulary: int, layers: int) -> tuple[Decoder, Tensor]:
                 positions="learned",
             )
         )
-    draw = generator(0, "benchmarks", "knock out tokens")
-    return model.eval(), torch.randint(vocabulary, (1, _LENGTH), generator=draw)
+    random = generator(0, "benchmarks", "knock out tokens")
+    return model.eval(), torch.randint(vocabulary, (1, _LENGTH), generator=random)
 
 
 @torch.no_grad()

@@ -183,8 +183,8 @@ def compare_times(case: Case, rounds: int, compiling_table: Table, answers_table
     ours, theirs = partial(compile_ours, case), partial(Theirs, case)
     first = seconds(ours), seconds(theirs)
     again = interleaved({"attnlab": ours, "Tracr": theirs}, rounds=rounds)
-    draw, our_model, their_model = random.Random(0), ours(), theirs()
-    inputs = [tuple(draw.choices(case.ours.alphabet, k=case.longest)) for _ in range(MANY)]
+    rng, our_model, their_model = random.Random(0), ours(), theirs()
+    inputs = [tuple(rng.choices(case.ours.alphabet, k=case.longest)) for _ in range(MANY)]
     answers = interleaved(
         {
             "attnlab": partial(our_answers, our_model, inputs),

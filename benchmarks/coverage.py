@@ -20,10 +20,10 @@ from attnlab.core.stats import Interval, mean_interval, median_interval, share_i
 from attnlab.edits.effects.significance import assess, p_values
 from attnlab.truth.score import bootstrapped
 
-Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
+Sampler = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
 
 SIZES = (5, 12, 27, 57, 200)
-DRAWS: dict[str, tuple[Draw, float, float]] = {  # with the true mean and median
+DRAWS: dict[str, tuple[Sampler, float, float]] = {  # with the true mean and median
     "normal": (lambda random, shape: random.normal(size=shape), 0.0, 0.0),
     "exponential": (lambda random, shape: random.exponential(size=shape), 1.0, math.log(2.0)),
     "zero in 7 of 10": (
@@ -56,10 +56,10 @@ def coverage(
     return sum(each.low <= truth <= each.high for each in found) / len(samples)
 
 
-def stars(draw: Draw, mean: float, samples: int) -> tuple[float, float]:
+def stars(sample: Sampler, mean: float, samples: int) -> tuple[float, float]:
     """Return how often `assess` and its sign flips alone find an effect where there is none."""
-    drawn = draw(np.random.default_rng(0), (samples, 27)) - mean
-    rows = torch.from_numpy(drawn).split(100)
+    values = sample(np.random.default_rng(0), (samples, 27)) - mean
+    rows = torch.from_numpy(values).split(100)
     assessed = torch.cat([assess(values, correction="none", draws=2_000).p for values in rows])
     flipped = torch.cat([p_values(values, draws=2_000) for values in rows])
     return float((assessed <= 0.05).double().mean()), float((flipped <= 0.05).double().mean())
@@ -71,8 +71,8 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=20_000)
     samples = parser.parse_args().samples
     print("p <= 0.05 where the mean is 0   assess   sign flips alone")
-    for name, (draw, mean, _) in DRAWS.items():
-        found, flipped = stars(draw, mean, samples)
+    for name, (sample, mean, _) in DRAWS.items():
+        found, flipped = stars(sample, mean, samples)
         print(f"  {name:<28}  {found:.1%}     {flipped:.1%}")
     print("\nshare_interval     least   at a share of   mean over shares")
     for total in SIZES:
@@ -80,12 +80,12 @@ def main() -> None:
         print(f"  {total:>5}           {least:.1%}   {share:<13.3f}   {mean:.1%}")
     random = np.random.default_rng(0)
     print("\n                        values   mean    median  bootstrap of the mean")
-    for name, (draw, mean, middle) in DRAWS.items():
+    for name, (sample, mean, middle) in DRAWS.items():
         for size in SIZES:
-            drawn = draw(random, (samples, size))
-            figures = [coverage(mean_interval, drawn, mean)]
-            figures.append(coverage(median_interval, drawn, middle))
-            figures.append(coverage(bootstrapped, drawn[: samples // 10], mean))
+            values = sample(random, (samples, size))
+            figures = [coverage(mean_interval, values, mean)]
+            figures.append(coverage(median_interval, values, middle))
+            figures.append(coverage(bootstrapped, values[: samples // 10], mean))
             words = "   ".join(f"{figure:.1%}" for figure in figures)
             print(f"  {name:<20} {size:>5}    {words}")
 

@@ -36,30 +36,32 @@ SHOWN = (500, 1_000, 2_000, 5_000, 15_000)
 
 
 class Found(NamedTuple):
-    """What one contestant came to; weights: of each member, one vector for each judged step, (step,
-    number)."""
+    """What one contestant came to; weights: of each member, one vector for each evaluated step,
+    (step, number)."""
 
     population: Population
     weights: list[Tensor]
 
 
 def train(name: str, num_seeds: int, steps: int) -> Found:
-    """Train all seeds in one layout, keeping each member's weights whenever it is judged."""
+    """Train all seeds in one layout, keeping each member's weights whenever it is evaluated."""
     settings = config("sorting", steps=steps)
     experiment, seeds = learnable("sorting"), range(num_seeds)
     problem: Problem = experiment.problem([settings] * num_seeds, list(seeds))
     kept: list[list[Tensor]] = [[] for _ in seeds]
     members = []
     for member, own in zip(problem.members, kept, strict=True):
-        judge = member.judge
+        evaluate = member.evaluate
 
-        def watched(model: nn.Module, own: list[Tensor] = own, judge: Any = judge) -> Evaluation:
+        def watched(
+            model: nn.Module, own: list[Tensor] = own, evaluate: Any = evaluate
+        ) -> Evaluation:
             own.append(nn.utils.parameters_to_vector(model.parameters()).detach().clone())
-            evaluation: Evaluation = judge(model)
+            evaluation: Evaluation = evaluate(model)
             return evaluation
 
         model = nudged(member.model) if name == "nudged" else member.model
-        members.append(replace(member, model=model, judge=watched))
+        members.append(replace(member, model=model, evaluate=watched))
     layout: Any = "simd" if name == "nudged" else name
     found = train_together(members, problem.loss, layout=layout, num_threads=1)
     assert found.layout == layout, f"{layout} was asked for, {found.layout} came"
@@ -82,7 +84,7 @@ def nudged(model: nn.Module) -> nn.Module:
 def partings(first: Found, other: Found) -> list[tuple[int, float, float, float]]:
     """Say at some steps how far weights part: (step, median over members of the largest, largest,
     of the loss)."""
-    steps = first.population.judged_steps
+    steps = first.population.evaluated_steps
     apart = torch.stack(
         [(one - two).abs().amax(1) for one, two in zip(first.weights, other.weights, strict=True)]
     )  # (member, step)
@@ -139,7 +141,7 @@ def paired(first: Population, other: Population) -> dict[str, Any]:
         found[name] = {
             "at the end": mean_interval((both[1][:, -1] - both[0][:, -1]).tolist()),
             "among seeds (deviation)": float(both[0][:, -1].std()),
-            "judged steps where 0 lies outside the interval": f"{outside} of {both[0].shape[1]}",
+            "evaluated steps where 0 lies outside the interval": f"{outside} of {both[0].shape[1]}",
             "largest difference of the mean curves": float(
                 (both[1].mean(0) - both[0].mean(0)).abs().max()
             ),

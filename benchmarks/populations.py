@@ -31,7 +31,7 @@ from attnlab.train.layouts.layout import Layout, Loss, NotExpressible
 from attnlab.train.layouts.sequential import Sequential
 from attnlab.train.layouts.simd import Simd, interpreted
 from attnlab.train.layouts.vmap import vmapped
-from attnlab.train.loop import Draw
+from attnlab.train.loop import Sampler
 from notebook import notebook_steps
 from results import Table, measured
 from timing import Times, interleaved
@@ -76,12 +76,12 @@ class Population(NamedTuple):
 
     models: list[nn.Module]
     configs: list[TrainConfig]
-    draws: list[Draw]
+    samplers: list[Sampler]
     loss: Loss
 
     def example(self) -> tuple[Tensor, ...]:
         """Return the batch of a step of the first."""
-        return tuple(part[0] for part in self.draws[0](0, 1))
+        return tuple(part[0] for part in self.samplers[0](0, 1))
 
 
 def population(name: str, members: int, device: str) -> Population:
@@ -92,27 +92,27 @@ def population(name: str, members: int, device: str) -> Population:
         return Population(
             [m.model for m in problem.members],
             [m.config for m in problem.members],
-            [m.draw for m in problem.members],
+            [m.sample for m in problem.members],
             problem.loss,
         )
     models: list[nn.Module] = []
     for seed in range(members):
         with seeds.isolated(seed, "model"):
             models.append(Decoder(size.decoder).to(device))
-    draws = [_token_draw(seed, size, device) for seed in range(members)]
-    return Population(models, [TrainConfig(steps=_STEPS)] * members, draws, _next_token)
+    samplers = [_token_sampler(seed, size, device) for seed in range(members)]
+    return Population(models, [TrainConfig(steps=_STEPS)] * members, samplers, _next_token)
 
 
-def _token_draw(seed: int, size: Size, device: str) -> Draw:
+def _token_sampler(seed: int, size: Size, device: str) -> Sampler:
     vocab = size.decoder.vocab_size if size.decoder else 0
 
-    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+    def sample(first: int, count: int) -> tuple[Tensor, ...]:
         source = seeds.generator(seed, "data", first)
         return (
             torch.randint(vocab, (count, size.batch, size.length + 1), generator=source).to(device),
         )
 
-    return draw
+    return sample
 
 
 def _next_token(model: nn.Module, rows: Tensor) -> Tensor:
@@ -136,14 +136,14 @@ def layouts(each: Population) -> dict[str, Callable[[], Layout]]:
     }
 
 
-def steps_of(layout: Layout, draws: Sequence[Draw], count: int) -> Callable[[], object]:
+def steps_of(layout: Layout, samplers: Sequence[Sampler], count: int) -> Callable[[], object]:
     """Prepare some steps of all members, drawing included."""
     members = len(layout.state()["steps"])
     first = 0
 
     def call() -> object:
         nonlocal first
-        batches = [draw(first, count) for draw in draws[:members]]
+        batches = [sample(first, count) for sample in samplers[:members]]
         rates = torch.full((count, members), 1e-3, dtype=torch.float64)
         first += count
         return layout.advance(batches, rates, first - count, lambda: False)
@@ -173,7 +173,7 @@ def sorting(rounds: int, device: str, table: Table) -> None:
             layout: Layout = Simd(*arguments) if is_compiled else interpreted(*arguments)
             name = f"{members:,} model{'s' * (members > 1)}"
             name += "" if is_compiled else ", no compiler"
-            calls[name], steps[name] = steps_of(layout, each.draws, 50), 50 * members
+            calls[name], steps[name] = steps_of(layout, each.samplers, 50), 50 * members
     found = {
         name: [1e6 * second for second in per_step(each, steps[name]).processor]
         for name, each in interleaved(calls, rounds=rounds).items()
@@ -221,7 +221,7 @@ def grid(
                     layout = make()
                 except NotExpressible:
                     continue
-                calls[way] = steps_of(layout, each.draws, count)
+                calls[way] = steps_of(layout, each.samplers, count)
                 steps[way] = count * len(layout.state()["steps"])
             times = interleaved(calls, rounds=rounds, least_seconds=0.05)
             seconds = {way: per_step(times[way], steps[way]).processor for way in calls}

@@ -97,7 +97,7 @@ def _by_compile(members: Sequence[Member]) -> Advance:
 
 
 def _by_simd(members: Sequence[Member]) -> Advance:
-    example = tuple(part[0] for part in members[0].draw(0, 1))
+    example = tuple(part[0] for part in members[0].sample(0, 1))
     models, configs = [each.model for each in members], [each.config for each in members]
     layout = Simd(models, configs, sorter.problem([CONFIG], [0]).loss, example)
 
@@ -112,7 +112,7 @@ def contest(name: str, number: int) -> None:
     """Run one contestant: print its first step's seconds, a model-step's seconds, a loss."""
     torch.set_num_threads(1)
     members = sorter.problem([CONFIG] * number, range(number)).members
-    batches = [each.draw(0, 10) for each in members]
+    batches = [each.sample(0, 10) for each in members]
     began = sum(os.times()[:4])  # with those of the compiler
     advance = _by_simd(members) if name == "simd" else _by_compile(members)
     advance([tuple(part[:1] for part in each) for each in batches], 0)

@@ -74,8 +74,8 @@ class Questions:
         return [range(end - len(cases), end) for cases, end in zip(self.cases, ends, strict=True)]
 
 
-def draw_questions(exercise: CourseExercise, seed: int | str, *, graded: bool = False) -> Questions:
-    """Draw the cases of an exercise.
+def make_questions(exercise: CourseExercise, seed: int | str, *, graded: bool = False) -> Questions:
+    """Make the cases of an exercise.
 
     Args:
         exercise: which.
@@ -83,13 +83,13 @@ def draw_questions(exercise: CourseExercise, seed: int | str, *, graded: bool = 
         graded: with the checks that run only when it is graded.
     """
     checks = tuple(check for check in exercise.parts.checks if graded or not check.graded)
-    drawn = []
+    cases_by_check = []
     for check in checks:
         digest = hashlib.sha256(f"{exercise.name}/{check.name}/{seed}".encode()).digest()
         cases = check.cases(np.random.default_rng(list(digest)))
-        drawn.append(tuple(_with_expected(exercise, case) for case in cases))
-    encoded = tuple(map(encode_case, itertools.chain.from_iterable(drawn)))
-    return Questions(exercise, checks, tuple(drawn), encoded)
+        cases_by_check.append(tuple(_with_expected(exercise, case) for case in cases))
+    encoded = tuple(map(encode_case, itertools.chain.from_iterable(cases_by_check)))
+    return Questions(exercise, checks, tuple(cases_by_check), encoded)
 
 
 def _with_expected(exercise: CourseExercise, case: Case) -> Case:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType
 
 from attnlab.errors import WrongUsage, not_none, type_words
-from attnlab_course.cases import draw_questions
+from attnlab_course.cases import make_questions
 from attnlab_course.catalog import find_exercise
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.feedback import feedback_lines
@@ -66,7 +66,7 @@ def check(exercise: str, names: Names | None = None, *, seed: int = 0) -> Feedba
             f"got {type_words(exercise)}."
         )
     opened = find_exercise(exercise)
-    questions = draw_questions(opened, seed, graded=True)
+    questions = make_questions(opened, seed, graded=True)
     calls = sorted(questions.calls)
     if names is None:
         frame = not_none(inspect.currentframe())

@@ -13,7 +13,7 @@ from pathlib import Path
 from attnlab import __version__
 from attnlab.core.store import make_folder, write_bytes
 from attnlab.errors import WrongUsage
-from attnlab_course.cases import draw_questions, encode_case
+from attnlab_course.cases import encode_case, make_questions
 from attnlab_course.catalog import holds_back
 from attnlab_course.cells import parse_program
 from attnlab_course.exercise import Case, CourseExercise
@@ -71,7 +71,7 @@ def check_program(
     """
     if exercise.parts.kind == "text":
         return check_text(exercise, source)
-    questions = draw_questions(exercise, seed, graded=not holds_back(exercise))
+    questions = make_questions(exercise, seed, graded=not holds_back(exercise))
     outcome = judge(questions, ask(exercise.with_given(source), path, questions.encoded))
     is_blank = outcome.is_blank or is_untouched(exercise, source)
     return replace(outcome, is_blank=is_blank)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from attnlab.errors import AttnlabError
-from attnlab_course.cases import Questions, draw_questions
+from attnlab_course.cases import Questions, make_questions
 from attnlab_course.cells import (
     NotebookCell,
     leaked_lines,
@@ -56,7 +56,7 @@ def verify_exercise(exercise: CourseExercise, seeds: Iterable[int]) -> Verificat
     if len(exercise.hints) < 2:
         problems.append("there are fewer than two hints")
     for number, seed in enumerate(seeds):
-        questions = draw_questions(exercise, seed, graded=True)
+        questions = make_questions(exercise, seed, graded=True)
         problems += [f"seed {seed}: {words}" for words in _problems(questions)]
         if number == 0:
             problems += [f"as a student: {words}" for words in _problems_of_files(questions)]

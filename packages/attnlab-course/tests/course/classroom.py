@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from attnlab_course.cases import draw_questions
+from attnlab_course.cases import make_questions
 from attnlab_course.catalog import find_exercise, load_exercise
 from attnlab_course.sandbox.replies import ask_here
 from attnlab_course.workspace import FORM
@@ -123,7 +123,7 @@ def exercises_in(folder: Path, *, with_attention: bool = False):
 @cache
 def questions_of(name, seed=0):
     """Return the graded questions of an exercise of the course, drawn once for all tests."""
-    return draw_questions(find_exercise(name), seed, graded=True)
+    return make_questions(find_exercise(name), seed, graded=True)
 
 
 def log_of(*events):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from attnlab_course.cases import draw_questions
+from attnlab_course.cases import make_questions
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.compare import Other, difference, is_same, read_answer
@@ -143,14 +143,14 @@ def test_what_a_student_raises_is_told_and_ends_nothing(function, words):
 
 def test_the_same_seed_asks_the_same_and_another_asks_something_else():
     attention = find_exercise("attention")
-    same, again, other = (draw_questions(attention, seed).encoded for seed in (1, 1, 2))
+    same, again, other = (make_questions(attention, seed).encoded for seed in (1, 1, 2))
     assert same == again
     assert same != other
 
 
 def test_what_is_graded_later_is_counted_and_not_shown(tmp_path):
     double = exercises_in(tmp_path)["double"]
-    questions = draw_questions(double, 0)
+    questions = make_questions(double, 0)
     outcome = judge(questions, ask_names({"double": lambda number: 2 * number}, questions.encoded))
     assert outcome.waiting == 1
     assert outcome.passed
@@ -165,7 +165,7 @@ def test_what_is_graded_later_is_counted_and_not_shown(tmp_path):
 def test_feedback_shows_the_smallest_case_with_its_inputs_and_the_mistake():
     attention = find_exercise("attention")
     source = with_mistake(attention, attention.mistake("no scaling"))
-    outcome = check_here(draw_questions(attention, 0), source)
+    outcome = check_here(make_questions(attention, 0), source)
     text = "\n".join(feedback_lines(attention, outcome))
     assert "query = [" in text
     assert "expected  [" in text
@@ -330,7 +330,7 @@ class FeedForward(nn.Module):
         return x
 """
     exercise = find_exercise("feed_forward")
-    outcome = check_here(draw_questions(exercise, 0), source)
+    outcome = check_here(make_questions(exercise, 0), source)
     text = "\n".join(feedback_lines(exercise, outcome))
     words = text if "asked for" in text else outcome.checks[0].failure.words
     assert "unexpected: linear1.weight" in words
@@ -343,7 +343,7 @@ def check_softmax(worker):
 
     def check(body, **limits):
         source = f"import torch\ndef softmax(x, dim=-1):\n    {body}\n"
-        questions = draw_questions(find_exercise("softmax"), 0)
+        questions = make_questions(find_exercise("softmax"), 0)
         reply = worker.ask(source, "softmax.py", questions.encoded, limits=Limits(**limits))
         outcome = judge(questions, reply)
         return outcome, "\n".join(feedback_lines(questions.exercise, outcome))

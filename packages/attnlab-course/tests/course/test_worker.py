@@ -9,7 +9,7 @@ from dataclasses import asdict
 import pytest
 
 from attnlab.errors import CouldNotRun
-from attnlab_course.cases import draw_questions
+from attnlab_course.cases import make_questions
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.judge import judge
@@ -57,7 +57,7 @@ def ask(worker, source, cases=None, limits=QUICK, **more):
 @pytest.mark.parametrize("name", ["attention", "multi_head", "attention_heatmap", "tokenizer"])
 def test_a_worker_answers_as_the_code_does_here(worker, name):
     exercise = find_exercise(name)
-    questions = draw_questions(exercise, 5, graded=True)
+    questions = make_questions(exercise, 5, graded=True)
     source = solution_text(exercise.source)
     there = worker.ask(source, "mine.py", questions.encoded)
     here = ask_here(source, "mine.py", questions.encoded)

@@ -65,7 +65,7 @@ def check_training(start, member, loss, trained):
         if first_steps <= _TIMES_ROUNDING:
             break
     with torch.no_grad():
-        again = member.judge(member.model).figures
+        again = member.evaluate(member.model).figures
     figures = trained.evaluation.figures
     kept = max(_apart(value, float(again[name])) for name, value in figures.items())
     return TrainingCheck(rate, first_steps, kept)
@@ -99,7 +99,7 @@ def rate_by_hand(config, step):
 
 def _first_steps(start, member, loss, steps):
     """Take the first steps by hand; return their mean loss and the last gradient's norm."""
-    config, batches, model = member.config, member.draw(0, steps), copy.deepcopy(start)
+    config, batches, model = member.config, member.sample(0, steps), copy.deepcopy(start)
     parameters = list(model.train().parameters())
     first = list(map(torch.zeros_like, parameters))
     second = list(map(torch.zeros_like, parameters))

@@ -148,23 +148,23 @@ def test_heads_trained_together_end_where_each_would_end_alone(is_learned):
     design = design_for("unique")
     settings = HandmadeConfig(steps=100, learning_rate=0.05).train_config()
     heads = [cohorts.initial_head(design, is_learned, 0, member).double() for member in range(3)]
-    draws = [cohorts.make_draw(design.task, 0, member, torch.float64) for member in range(3)]
-    judge = lambda model: Evaluation((0.0,), {})  # noqa: E731
+    samplers = [cohorts.make_sampler(design.task, 0, member, torch.float64) for member in range(3)]
+    evaluate = lambda model: Evaluation((0.0,), {})  # noqa: E731
     members = [
-        Member(copy.deepcopy(head), settings, draw, judge)
-        for head, draw in zip(heads, draws, strict=True)
+        Member(copy.deepcopy(head), settings, sample, evaluate)
+        for head, sample in zip(heads, samplers, strict=True)
     ]
     train_together(members, cohorts.loss)
-    for head, draw, member in zip(heads, draws, members, strict=True):
-        alone = train_alone(head, draw, 0.05)
+    for head, sample, member in zip(heads, samplers, members, strict=True):
+        alone = train_alone(head, sample, 0.05)
         for name, value in alone.state_dict().items():
             torch.testing.assert_close(member.model.state_dict()[name], value, atol=1e-12, rtol=0)
 
 
-def train_alone(head, draw, rate):
+def train_alone(head, sample, rate):
     """Train one head as a textbook says, one unpadded sequence a step."""
     optimiser = torch.optim.SGD(head.parameters(), lr=rate)
-    batches = [part for first in (0, 50) for part in zip(*draw(first, 50), strict=True)]
+    batches = [part for first in (0, 50) for part in zip(*sample(first, 50), strict=True)]
     for x, target, share, real in batches:
         output = head(x[real].unsqueeze(0)).output
         counted = share[real].squeeze(-1) > 0

@@ -256,11 +256,11 @@ def test_three_sets_and_their_numbers_are_any_batch_with_the_same_gradient():
     gradients = []
     for reader in (model, told):
         learner, reads_sets = fixed_table.learner(reader, config, 0), reader is model
-        batch = [part[0] for part in learner.draw(0, 1)]
+        batch = [part[0] for part in learner.sample(0, 1)]
         assert batch[0].shape == ((3,) if reads_sets else (32, 10))
         loss = fixed_table.make_loss(config, reads_sets=reads_sets)
         gradients.append(gradient_of(model, loss, batch))
-    assert int(learner.draw(0, 1)[0][0].count_nonzero()) == 32 * 5
+    assert int(learner.sample(0, 1)[0][0].count_nonzero()) == 32 * 5
     assert float(gradients[0].abs().max()) > 1e-3
     torch.testing.assert_close(*gradients, atol=1e-12, rtol=0)
 
@@ -268,8 +268,11 @@ def test_three_sets_and_their_numbers_are_any_batch_with_the_same_gradient():
 def test_each_epoch_shows_every_training_sample_once_and_no_two_in_one_order():
     config = LookupConfig(samples=400, batch_size=30)  # 320 samples: epochs end within a batch
     told = fixed_table.build_model(config, 0, encoder_positions="sinusoidal")
-    draw, train = fixed_table.learner(told, config, 0).draw, fixed_table.split_of(config, 0).train
-    passed = draw(0, 32)[0][..., :5].reshape(-1, 5).tolist()  # 960 samples
+    sample, train = (
+        fixed_table.learner(told, config, 0).sample,
+        fixed_table.split_of(config, 0).train,
+    )
+    passed = sample(0, 32)[0][..., :5].reshape(-1, 5).tolist()  # 960 samples
     epochs = [passed[start : start + 320] for start in (0, 320, 640)]
     assert all(sorted(epoch) == sorted(train.tolist()) for epoch in epochs)
     assert epochs[0] != epochs[1] != epochs[2]
@@ -282,13 +285,13 @@ def test_what_a_step_is_given_does_not_depend_on_where_drawing_begins(variant):
         fixed_table.build_model(config, 0),
         fixed_table.build_model(config, 0, encoder_positions="learned"),
     )
-    draws = [fixed_table.learner(model, config, 0).draw for model in readers]
+    samplers = [fixed_table.learner(model, config, 0).sample for model in readers]
     # New facts are drawn in blocks of 50 steps, which no training crosses in one span.
-    for draw, begin in (
-        (recall.make_draw(replace(config, variant=variant), 0), 50),
-        *((each, 0) for each in draws),
+    for sample, begin in (
+        (recall.make_sampler(replace(config, variant=variant), 0), 50),
+        *((each, 0) for each in samplers),
     ):
-        whole, part = draw(begin, 100 - begin), draw(75, 20)
+        whole, part = sample(begin, 100 - begin), sample(75, 20)
         for one, other in zip(whole, part, strict=True):
             assert torch.equal(one[75 - begin : 95 - begin], other)
 

@@ -77,9 +77,9 @@ def test_who_watches_is_told_the_share_solved_so_far(watched):
     told = {step: figures["solved"] for step, figures in seen if "solved" in figures}
     so_far = [
         sum(at is not None and at <= step for at in learned.solved_at) / 10
-        for step in learned.judged_steps
+        for step in learned.evaluated_steps
     ]
-    assert [told[step] for step in learned.judged_steps] == so_far
+    assert [told[step] for step in learned.evaluated_steps] == so_far
     assert so_far[-1] == learned.success.value
     assert seen[0][1].keys() >= {"loss", "loss_low", "loss_high"}
 
@@ -102,9 +102,9 @@ def test_the_weights_of_each_member_are_those_of_its_best_evaluation(learned):
     rolled = dataclasses.replace(learned, blocks=MemoryBlocks(block))
     for index in (0, 5, 9):
         best = learned.trained(index).evaluation.figures
-        judge = learned.problem_of([index]).members[0].judge
+        evaluate = learned.problem_of([index]).members[0].evaluate
         with torch.no_grad():
-            figures, others = judge(learned.model_at(index)), judge(rolled.model_at(index))
+            figures, others = evaluate(learned.model_at(index)), evaluate(rolled.model_at(index))
         for name, value in best.items():
             assert float(figures.figures[name]) == pytest.approx(value, rel=1e-5)
         assert others.figures != figures.figures
@@ -112,13 +112,13 @@ def test_the_weights_of_each_member_are_those_of_its_best_evaluation(learned):
 
 def break_seed(monkeypatch, seed, step):
     """Let a member's batch hold NaN at one step."""
-    whole = sorting.make_draw
+    whole = sorting.make_sampler
 
     def broken(task, batch_size, own, *rest):
-        draw = whole(task, batch_size, own, *rest)
+        sample = whole(task, batch_size, own, *rest)
 
         def drawn(first, count):
-            (counts,) = draw(first, count)
+            (counts,) = sample(first, count)
             counts = counts.float()
             if own == seed and first <= step < first + count:
                 counts[step - first] = float("nan")
@@ -126,7 +126,7 @@ def break_seed(monkeypatch, seed, step):
 
         return drawn
 
-    monkeypatch.setattr(sorting, "make_draw", broken)
+    monkeypatch.setattr(sorting, "make_sampler", broken)
 
 
 def test_a_member_that_breaks_is_named_and_disturbs_nobody(monkeypatch, tmp_path):

@@ -246,7 +246,7 @@ def test_a_fault_inside_a_training_is_not_taken_for_one_of_the_config(folder, mo
         raise TypeError("a fault of ours")
 
     with monkeypatch.context() as planted:
-        planted.setattr("attnlab.experiments.sorting.sorter.make_draw", broken)
+        planted.setattr("attnlab.experiments.sorting.sorter.make_sampler", broken)
         with pytest.raises(TypeError, match="a fault of ours"):
             attnlab.resume(folder)
     file = folder / "config.json"

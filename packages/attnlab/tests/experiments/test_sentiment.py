@@ -289,10 +289,10 @@ def test_a_vocabulary_that_knows_the_test_texts_is_caught(monkeypatch):
 
 @pytest.mark.slow
 def test_an_epoch_chosen_by_the_test_texts_is_caught(monkeypatch):
-    honest = fit.make_evaluation
+    honest = fit.make_evaluator
     monkeypatch.setattr(
         fit,
-        "make_evaluation",
+        "make_evaluator",
         lambda prepared, watched: honest(replace(prepared, validation=prepared.test), watched),
     )
     assert "losses of mini" in depends_on_the_test_texts()
@@ -450,9 +450,9 @@ def test_every_option_works(settings):
 def test_a_training_without_a_better_validation_ends_early():
     settings = {**TINY, "epochs": 9, "patience": 2, "learning_rate": 0.0}
     report = attnlab.run("sentiment", **settings)
-    judged = [line for line in report.metrics if line["model"] == "mini" and "accuracy" in line]
+    evaluated = [line for line in report.metrics if line["model"] == "mini" and "accuracy" in line]
     # the first is the best, and two more
-    assert len([line for line in judged if line["split"] == "by text"]) == 3
+    assert len([line for line in evaluated if line["split"] == "by text"]) == 3
 
 
 def test_a_file_of_five_unequal_classes_is_read_and_described(tmp_path):

@@ -69,7 +69,7 @@ def test_a_model_that_peeks_before_its_embedding_is_caught(monkeypatch):
 def test_the_loss_on_counted_rows_is_the_loss_on_the_drawn_batch():
     config = SortingConfig()
     task, model = config.sequence_task(), sorting.build_model(config, 0).double()
-    (counts,) = sorting.make_draw(task, 128, seed=0)(50, 3)
+    (counts,) = sorting.make_sampler(task, 128, seed=0)(50, 3)
     drawn = torch.randint(27, (3, 128), generator=seeds.generator(0, "sorting", "data", 50))
     for step in range(3):
         plain = sorting_claims.exact_loss(model, task.rows(task.all_prompts())[drawn[step]])
@@ -80,7 +80,7 @@ def test_the_loss_on_counted_rows_is_the_loss_on_the_drawn_batch():
 def test_a_batch_smaller_than_the_domain_is_drawn_from_it():
     config = SortingConfig()
     task, model = config.sequence_task(), sorting.build_model(config, 0)
-    (rows,) = sorting.make_draw(task, 26, seed=0)(0, 2)
+    (rows,) = sorting.make_sampler(task, 26, seed=0)(0, 2)
     assert rows.shape == (2, 26, 7)
     assert all(
         tuple(row) in set(map(tuple, task.rows(task.all_prompts()).tolist()))
@@ -157,7 +157,7 @@ def test_inputs_kept_out_are_in_no_batch_and_in_no_judgement_of_the_training():
         config = SortingConfig(holdout=0.25, batch_size=batch_size)
         trained, held_out = ({tuple(row) for row in part.tolist()} for part in config.split())
         assert (len(trained), len(held_out), len(trained | held_out)) == (20, 7, 27)
-        (drawn,) = sorting.problem([config], [0]).members[0].draw(0, 50)
+        (drawn,) = sorting.problem([config], [0]).members[0].sample(0, 50)
         if batch_size == 128:
             assert drawn.shape == (50, 20)
         else:
@@ -191,9 +191,9 @@ def test_few_inputs_kept_out_can_leave_it_open(right, passed):
     expected = config.sequence_task().answer(prompts)
     answers = expected.clone()
     answers[right:] = 0
-    judged = sorting_claims.EvaluatedInputs(prompts, answers, expected, torch.ones(7, 3), True)
+    evaluated = sorting_claims.EvaluatedInputs(prompts, answers, expected, torch.ones(7, 3), True)
     model = sorting.build_model(config, 0).eval()
-    result = replace(sorting_claims.evaluate(model, config, 0), held_out=judged)
+    result = replace(sorting_claims.evaluate(model, config, 0), held_out=evaluated)
     claims = sorting_claims.evaluate_claims(result)
     assert {each.name: each.passed for each in claims}["most_held_out_right"] is passed
 

@@ -20,7 +20,7 @@ from attnlab.train.checkpoint import Pace, latest_checkpoint, read_checkpoint, w
 from attnlab.train.layouts.sequential import Sequential
 from tests.sampling import sampled
 
-from .tiny import WAYS, Watcher, fit, make_draw, member, weights
+from .tiny import WAYS, Watcher, fit, make_sampler, member, weights
 
 
 @pytest.fixture(autouse=True)
@@ -72,12 +72,12 @@ def test_two_are_kept_and_hold_what_it_takes_to_go_on(trained):
 def test_a_training_that_was_stopped_ends_in_the_same_bytes(tmp_path, layout, engine):
     """One of its three members has diverged, and stays so."""
 
-    def draw(first, count):
-        (x,) = make_draw(1)(first, count)
+    def sample(first, count):
+        (x,) = make_sampler(1)(first, count)
         return (x * float("nan") if first == 50 else x,)
 
     def members():
-        return [member(0), member(1, draw=draw), member(2)]
+        return [member(0), member(1, sample=sample), member(2)]
 
     told, again = [], []
     how = {"layout": layout, "engine": engine}
@@ -292,7 +292,7 @@ def test_a_file_of_another_kind_is_no_checkpoint(tmp_path, facts):
         ({"final_share": 1.0}, "final_share 0.1 there and 1.0 here"),
         ({"optimiser": "sgd"}, "optimiser 'adamw' there and 'sgd' here"),
         ({"num": 3}, "2 members there and 3 here"),
-        ({"draw": make_draw(7)}, "other data"),
+        ({"sample": make_sampler(7)}, "other data"),
     ],
 )
 def test_another_training_is_refused_with_the_difference(trained, options, words):

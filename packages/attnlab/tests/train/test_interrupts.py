@@ -164,6 +164,6 @@ def test_a_second_one_ends_a_judge_at_once_and_leaves_a_whole_checkpoint(tmp_pat
         pytest.fail("was not interrupted")
 
     with pytest.raises(KeyboardInterrupt):
-        fit(tmp_path, judge=slow)
+        fit(tmp_path, evaluate=slow)
     assert latest_checkpoint(tmp_path).facts["step"] == 50
     assert weights(fit(tmp_path)[0]) == weights(fit()[0])

@@ -39,7 +39,7 @@ from .cases import (
     part_of,
     rates,
 )
-from .tiny import Watcher, judge
+from .tiny import Watcher, evaluate
 
 LAYOUTS = {"vmap": vmapped, "lanes without a compiler": interpreted, "compiled lanes": Simd}
 
@@ -281,7 +281,7 @@ def ragged(first, count):
 
 def test_batches_of_many_shapes_are_for_solo():
     config = TrainConfig(steps=160)
-    members = [Member(nn.Linear(2, 2), config, ragged, judge) for _ in range(2)]
+    members = [Member(nn.Linear(2, 2), config, ragged, evaluate) for _ in range(2)]
     assert train_together(members, square).layout == "sequential"
     with pytest.raises(WrongUsage, match=r"cannot hold .*: the batches differ in shape"):
         train_together(members, square, layout="vmap")
@@ -291,7 +291,7 @@ def test_batches_that_turn_out_to_be_of_another_shape_are_said():
     def growing(first, count):
         return (torch.ones(count, 3 if first < 50 else 4, 2),)
 
-    members = [Member(nn.Linear(2, 2), TrainConfig(steps=100), growing, judge)]
+    members = [Member(nn.Linear(2, 2), TrainConfig(steps=100), growing, evaluate)]
     assert train_together(members, square, layout="vmap").layout == "vmap"
     with pytest.raises(WrongUsage, match=r"batches.*\(3, 2\).*\(4, 2\)"):
         train_together(members, square, layout="simd", engine="eager")

@@ -1,4 +1,4 @@
-"""The training loop: what is learned, kept, judged and told, for one model and for several."""
+"""The training loop: what is learned, kept, evaluated and told, for one model and for several."""
 
 import itertools
 import math
@@ -15,14 +15,14 @@ from attnlab.train.history import History, plain
 from attnlab.train.schedule import Schedule, share_of_peak, span_at
 from tests.sampling import sampled
 
-from .tiny import WAYS, Watcher, fit, judge, loss, make_draw, member, network, weights
+from .tiny import WAYS, Watcher, evaluate, fit, loss, make_sampler, member, network, weights
 
 
 def test_training_fits_a_line_and_leaves_the_best_weights():
     (only,), found = fit()
     assert found.members[0].evaluation.figures["error"] < 0.1
     with torch.no_grad():
-        assert float(judge(only.model).figures["error"]) == pytest.approx(
+        assert float(evaluate(only.model).figures["error"]) == pytest.approx(
             found.members[0].evaluation.figures["error"]
         )
     assert not only.model.training
@@ -35,7 +35,7 @@ def test_the_best_weights_are_kept_not_the_last():
         seen.append(model[0].weight.detach().clone())
         return Evaluation((1.0 if len(seen) == 2 else 0.0,), {})
 
-    (only,), found = fit(judge=fickle)
+    (only,), found = fit(evaluate=fickle)
     assert found.members[0].best_step == 120
     assert torch.equal(only.model[0].weight, seen[1])
     assert not torch.equal(only.model[0].weight, seen[2])
@@ -54,13 +54,13 @@ def test_each_of_several_ends_where_it_would_have_ended_alone(layout, engine):
 
 def test_members_judged_together_are_judged_as_one_by_one():
     def one_by_one(model):
-        found = judge(model)
+        found = evaluate(model)
         return Evaluation(
             (float(found.score[0]),), {"error": float(found.figures["error"])}
         )  # vmap forbids float()
 
     together, apart = (
-        fit(num=3, judge=each)[1].history.table("error") for each in (judge, one_by_one)
+        fit(num=3, evaluate=each)[1].history.table("error") for each in (evaluate, one_by_one)
     )
     torch.testing.assert_close(together, apart, rtol=1e-4, atol=1e-6)
 
@@ -82,7 +82,7 @@ def test_lines_of_metrics_come_in_order_and_are_those_that_are_returned():
 def test_a_member_that_has_had_enough_keeps_its_best_and_all_of_them_end_the_training():
     _, found = fit(num=2, stop=lambda evaluations: len(evaluations) == 2)
     assert found.history.ends == [120, 120]
-    assert found.history.judged_steps == [60, 120]
+    assert found.history.evaluated_steps == [60, 120]
     assert all(trained.metrics[-1]["step"] == 120 for trained in found.members)
 
 
@@ -102,24 +102,24 @@ def test_a_member_that_has_had_enough_is_not_touched_by_what_follows():
 def breaking(at, tensor_of):
     """Return data whose step `at` (counted from 1) holds a tensor that is not finite."""
 
-    def draw(first, count):
-        (x,) = make_draw()(first, count)
+    def sample(first, count):
+        (x,) = make_sampler()(first, count)
         if first < at <= first + count:
             x[at - 1 - first] = tensor_of(x[at - 1 - first])
         return (x,)
 
-    return draw
+    return sample
 
 
 @pytest.mark.parametrize(("layout", "engine"), WAYS)
 @pytest.mark.parametrize("at", sampled([57, 1, 50, 133], 2))
 def test_a_step_that_is_not_finite_is_caught_in_that_step(at, layout, engine):
-    draw = breaking(at, lambda x: x * float("inf"))
+    sample = breaking(at, lambda x: x * float("inf"))
     with pytest.raises(
         NotFinite,
         match=rf"no longer finite at step {at} \(loss (nan|inf), gradient norm nan; .*batch\)",
     ):
-        fit(draw=draw, layout=layout, engine=engine)
+        fit(sample=sample, layout=layout, engine=engine)
 
 
 def test_a_fault_that_nobody_looks_for_would_be_seen(monkeypatch):
@@ -131,7 +131,7 @@ def test_a_fault_that_nobody_looks_for_would_be_seen(monkeypatch):
 @pytest.mark.parametrize(("layout", "engine"), WAYS)
 def test_of_several_only_the_broken_one_stops(layout, engine):
     def trained(tensor_of):
-        members = [member(0), member(1, draw=breaking(77, tensor_of)), member(2)]
+        members = [member(0), member(1, sample=breaking(77, tensor_of)), member(2)]
         return fit(members=members, layout=layout, engine=engine)
 
     members, found = trained(lambda x: x * float("nan"))
@@ -145,14 +145,14 @@ def test_of_several_only_the_broken_one_stops(layout, engine):
 
 
 def test_all_of_several_broken_is_an_error_that_says_so():
-    draw = breaking(5, lambda x: x * float("nan"))
+    sample = breaking(5, lambda x: x * float("nan"))
     with pytest.raises(NotFinite, match="the last broke at step 5"):
-        fit(num=2, draw=draw)
+        fit(num=2, sample=sample)
 
 
 def test_a_judgement_that_is_not_finite_stops_the_training():
-    with pytest.raises(NotFinite, match=r"no longer finite at step 60 \(judged"):
-        fit(judge=lambda model: Evaluation((0.0,), {"error": math.inf}))
+    with pytest.raises(NotFinite, match=r"no longer finite at step 60 \(evaluated"):
+        fit(evaluate=lambda model: Evaluation((0.0,), {"error": math.inf}))
 
 
 class TestTheFirstBadTensor:
@@ -274,6 +274,6 @@ def test_stacked_judgements_are_taken_apart():
 
 def test_of_equal_evaluations_the_first_is_the_best():
     history = History(1)
-    history.judged_steps = [10, 20, 30]
+    history.evaluated_steps = [10, 20, 30]
     history.evaluations[0] = [Evaluation((score,), {}) for score in (1.0, 2.0, 2.0)]
     assert history.best(0) == (20, Evaluation((2.0,), {}))

@@ -22,26 +22,30 @@ def network(seed=0):
         return nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
 
 
-def make_draw(seed=0):
-    def draw(first, count):
+def make_sampler(seed=0):
+    def sample(first, count):
         return (torch.randn(count, 16, 2, generator=seeds.generator(seed, "data", first)),)
 
-    return draw
+    return sample
 
 
 def loss(model, x):
     return (model(x) - x.sum(-1, keepdim=True)).square().mean()
 
 
-def judge(model):
+def evaluate(model):
     error = (model(CORNERS) - 1).square().mean()
     return Evaluation((-error,), {"error": error})
 
 
-def member(seed=0, judge=judge, draw=None, model=None, **config):
+def member(seed=0, evaluate=evaluate, sample=None, model=None, **config):
     settings = {"steps": 150, "learning_rate": 0.05, "evaluate_every": 60, **config}
     return Member(
-        model or network(seed), TrainConfig(**settings), draw or make_draw(seed), judge, noise=seed
+        model or network(seed),
+        TrainConfig(**settings),
+        sample or make_sampler(seed),
+        evaluate,
+        noise=seed,
     )
 
 

@@ -90,28 +90,28 @@ def case(arrays, mask=None, dtype="float32", words=""):
     return Case("attention", tuple(args), words=words, tolerance=1e-5)
 
 
-def draw(random, batch, queries, keys, width, value_width):
-    """Draw query, key and value."""
+def sample(random, batch, queries, keys, width, value_width):
+    """Sample query, key and value."""
     shapes = ((queries, width), (keys, width), (keys, value_width))
     return [random.normal(size=(batch, *shape)) for shape in shapes]
 
 
 def values(random):
     """Sizes that all differ, and one position alone."""
-    yield case(draw(random, 1, 1, 1, 3, 2), words="with one query and one key")
-    yield case(draw(random, 1, 2, 3, 4, 5))
-    yield case(draw(random, 2, 5, 3, 7, 4))
+    yield case(sample(random, 1, 1, 1, 3, 2), words="with one query and one key")
+    yield case(sample(random, 1, 2, 3, 4, 5))
+    yield case(sample(random, 2, 5, 3, 7, 4))
 
 
 def masked(random):
     """A mask alone, and one shared by the batch."""
     mask = np.array([[True, False, True, False], [False, True, True, False]])
-    yield case(draw(random, 1, 2, 4, 2, 1), mask)
+    yield case(sample(random, 1, 2, 4, 2, 1), mask)
     mask = random.random((4, 6)) < 0.5
     mask[:, 0] = True
     mask[0, 1] = False
-    yield case(draw(random, 2, 4, 6, 3, 2), mask)
-    query, key, value = draw(random, 1, 2, 3, 4, 2)
+    yield case(sample(random, 2, 4, 6, 3, 2), mask)
+    query, key, value = sample(random, 1, 2, 3, 4, 2)
     key[:, 0] = 0.0
     mask = np.array([[True, True, False], [True, False, True]])
     words = "where a key that is not masked has a score of exactly 0"
@@ -123,7 +123,7 @@ def mask_per_batch(random):
     mask = random.random((2, 3, 4)) < 0.5
     mask[1, 0] = ~mask[0, 0]
     mask[..., 2] = True
-    yield case(draw(random, 2, 3, 4, 2, 1), mask, words="with a mask for each of the batch")
+    yield case(sample(random, 2, 3, 4, 2, 1), mask, words="with a mask for each of the batch")
 
 
 DEAD = np.array([[True, False, True], [False, False, False]])
@@ -131,7 +131,7 @@ DEAD = np.array([[True, False, True], [False, False, False]])
 
 def dead_rows(random):
     """A query that may attend to no key."""
-    yield case(draw(random, 1, 2, 3, 2, 1), DEAD, words="where the second query sees no key")
+    yield case(sample(random, 1, 2, 3, 2, 1), DEAD, words="where the second query sees no key")
 
 
 def large_scores(random):
@@ -139,7 +139,7 @@ def large_scores(random):
     masks = None, *[np.array([[False, True, True], [True, False, True]])] * 2
     sizes = (11, "some thousands"), (20, "about −10⁷, masked"), (40, "about −10¹³, masked")
     for mask, (power, size) in zip(masks, sizes, strict=True):
-        query, key, value = draw(random, 1, 2, 3, 4, 2)
+        query, key, value = sample(random, 1, 2, 3, 4, 2)
         query = random.integers(1, 9, size=query.shape) * 2.0**power
         key = -random.integers(2, 9, size=key.shape)
         key[:, 0] = -1  # so the first key, which a query may not attend to, has the largest score
@@ -148,14 +148,14 @@ def large_scores(random):
 
 def gradients(random):
     """What flows back, also where a query may attend to no key."""
-    arrays = draw(random, 1, 2, 3, 4, 2)
+    arrays = sample(random, 1, 2, 3, 4, 2)
     yield case(arrays)
     yield case(arrays, DEAD, words="where the second query sees no key")
 
 
 def dtypes(random):
     """Inputs of float64."""
-    yield case(draw(random, 1, 2, 3, 4, 2), dtype="float64", words="with float64")
+    yield case(sample(random, 1, 2, 3, 4, 2), dtype="float64", words="with float64")
 
 
 def draw_picture(names):

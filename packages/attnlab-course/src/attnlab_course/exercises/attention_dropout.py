@@ -100,7 +100,7 @@ def attention(query, key, value, mask=None, dropout=0.0):
 
 # %% [course]
 def case(random, front, sizes, mask=None, dtype=np.float64, change=None, **more):
-    """Draw query, key and value for sizes (queries, keys, width, value width)."""
+    """Sample query, key and value for sizes (queries, keys, width, value width)."""
     queries, keys, width, value_width = sizes
     shapes = (queries, width), (keys, width), (keys, value_width)
     arrays = [random.normal(size=(*front, *shape)).astype(dtype) for shape in shapes]
@@ -111,7 +111,7 @@ def case(random, front, sizes, mask=None, dtype=np.float64, change=None, **more)
 
 
 def open_mask(random, *shape):
-    """Draw a mask that leaves each query the first key and takes the second from the first."""
+    """Sample a mask that leaves each query the first key and takes the second from the first."""
     mask = random.random(shape) < 0.6
     mask[..., 0] = True
     mask[..., 0, 1] = False

@@ -107,7 +107,7 @@ def main_axes(answer):
 
 
 def case(random, queries, keys, look, tracked=False, repeat=False, largest=1.0, words=""):
-    """Draw weights and words; `look` judges the axes with the map."""
+    """Sample weights and words; `look` judges the axes with the map."""
     weights = random.dirichlet(np.ones(keys), size=queries) * largest
     rows, columns = (
         list(map(str, random.choice(WORDS, size, replace=False))) for size in (queries, keys)

@@ -57,12 +57,12 @@ PAD = 0
 def split_texts(texts, labels, share, seed):
     """Return the positions of the training and of the validation texts."""
     # >>> solution
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     held_out = set()
     for label in sorted(set(labels)):
         marked = zip(texts, labels, strict=True)
         distinct = sorted({text for text, mark in marked if mark == label})
-        draw.shuffle(distinct)
+        rng.shuffle(distinct)
         held_out.update(distinct[: round(share * len(distinct))])
     training = [n for n, text in enumerate(texts) if text not in held_out]
     validation = [n for n, text in enumerate(texts) if text in held_out]
@@ -125,7 +125,7 @@ def rows_after(rows, labels, size):
 # -     validation = [n for n, text in enumerate(texts) if text in held_out]
 # -     return training, validation
 # +     order = list(range(len(texts)))
-# +     draw.shuffle(order)
+# +     rng.shuffle(order)
 # +     cut = round(share * len(texts))
 # +     return order[cut:], order[:cut]
 # ## not stratified: The texts are drawn without looking at their labels, so that a label can be
@@ -133,10 +133,10 @@ def rows_after(rows, labels, size):
 # -     for label in sorted(set(labels)):
 # -         marked = zip(texts, labels, strict=True)
 # -         distinct = sorted({text for text, mark in marked if mark == label})
-# -         draw.shuffle(distinct)
+# -         rng.shuffle(distinct)
 # -         held_out.update(distinct[: round(share * len(distinct))])
 # +     everything = sorted(set(texts))
-# +     draw.shuffle(everything)
+# +     rng.shuffle(everything)
 # +     held_out.update(everything[: round(share * len(everything))])
 # ## order of a set: The texts are drawn from a set, whose order changes from run to run of Python:
 # the seed alone does not fix the split.
@@ -154,8 +154,8 @@ def rows_after(rows, labels, size):
 WORDS = ["fine", "dull", "warm", "slow", "bright", "thin", "brave", "flat"]
 
 
-def draw_data(random, counts, copies):
-    """Draw distinct texts for each label, each with its copies, mixed."""
+def sample_data(random, counts, copies):
+    """Sample distinct texts for each label, each with its copies, mixed."""
     distinct = []
     for label, count in enumerate(counts):
         for number in range(count):
@@ -199,16 +199,16 @@ def strata(training, validation, texts, labels, share):
     """Ask for the share of each label's distinct texts."""
     for label in sorted(set(labels)):
         count = len({text for text, mark in zip(texts, labels, strict=True) if mark == label})
-        drawn = len({texts[n] for n in validation if labels[n] == label})
-        if drawn != round(share * count):
-            words = f"validation has {drawn} of the {count} texts of label {label}"
+        chosen = len({texts[n] for n in validation if labels[n] == label})
+        if chosen != round(share * count):
+            words = f"validation has {chosen} of the {count} texts of label {label}"
             return Failure(f"{words}, not {share:.0%}", "not stratified")
     return None
 
 
 def split_case(random, counts, copies, share, criterion, words):
-    """Draw texts to split, and judge one property of the split."""
-    texts, labels = draw_data(random, counts, copies)
+    """Sample texts to split, and judge one property of the split."""
+    texts, labels = sample_data(random, counts, copies)
 
     def judge(answer):
         failure = form_failure(answer, len(texts))
@@ -238,7 +238,7 @@ def stratified(random):
 
 def seeds(random):
     """One split twice, then with another seed, then as another run of Python would make it."""
-    texts, labels = draw_data(random, (20, 20), 1)
+    texts, labels = sample_data(random, (20, 20), 1)
     seed, splits = int(random.integers(1000)), []
 
     def begin(answer):
@@ -293,10 +293,10 @@ def rows_kept(random):
 
 def draw_picture(names):
     """Draw the share of validation texts that were trained on, against the number of copies."""
-    draw, copies, seen = np.random.default_rng(4), range(1, 11), []
+    rng, copies, seen = np.random.default_rng(4), range(1, 11), []
     for count in copies:
         cut = 4 * count
-        orders = [draw.permutation(20 * count) % 20 for _ in range(40)]
+        orders = [rng.permutation(20 * count) % 20 for _ in range(40)]
         seen.append(np.mean([np.isin(order[:cut], order[cut:]).mean() * 100 for order in orders]))
     axes = ("copies of each text", "validation texts trained on, %")
     curves = {"copies split at random": seen}

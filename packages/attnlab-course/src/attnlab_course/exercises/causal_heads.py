@@ -84,7 +84,7 @@ def causal_heads(x, query, key, value, output, heads):
 
 # %% [course]
 def case(random, front, length, width, heads, scale=1.0, dtype=np.float64, change=None, **more):
-    """Draw an input and four matrices, which `change` may alter."""
+    """Sample an input and four matrices, which `change` may alter."""
     x = random.normal(size=(*front, length, width))
     matrices = random.normal(size=(4, width, width)) / width**0.5
     matrices[:2] *= scale

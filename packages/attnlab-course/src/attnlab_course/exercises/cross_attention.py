@@ -5,7 +5,7 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import axis_mistake, heads_mistakes, mask_mistakes
-from attnlab_course.material.tensors import draw_state, inputs_check
+from attnlab_course.material.tensors import sample_state, inputs_check
 
 # %% [markdown]
 # # Cross-attention
@@ -106,9 +106,9 @@ class CrossAttention(nn.Module):
 
 # %% [course]
 def case(random, batch, queries, keys, heads=1, size=3, mask=None, change=None, words=""):
-    """Draw a layer, a target and a source, which `change` may alter."""
+    """Sample a layer, a target and a source, which `change` may alter."""
     width = heads * size
-    state = draw_state(random, CrossAttention(width, heads), width**-0.5)
+    state = sample_state(random, CrossAttention(width, heads), width**-0.5)
     target, source = (random.normal(size=(batch, length, width)) for length in (queries, keys))
     if change is not None:
         change(state, target, source)

@@ -8,7 +8,7 @@ import torch as T
 
 from attnlab_course.compare import difference
 from attnlab_course.exercise import Case, Check, Exercise, Failure
-from attnlab_course.material.tensors import built, draw_state
+from attnlab_course.material.tensors import built, sample_state
 
 # %% [markdown]
 # # A decoder layer
@@ -163,7 +163,7 @@ class DecoderLayer(nn.Module):
 
 # %% [course]
 def case(random, batch, queries, keys, mask=None, wanted=(0, 1, 2), dropout=0.1, **more):
-    """Draw a layer, a target and a source."""
+    """Sample a layer, a target and a source."""
     width, heads, hidden = 6, 2, 5
     target, source = (random.normal(size=(batch, n, width)) for n in (queries, keys))
     args = [target, source] if mask is None else [target, source, np.array(mask)]
@@ -171,7 +171,7 @@ def case(random, batch, queries, keys, mask=None, wanted=(0, 1, 2), dropout=0.1,
         "DecoderLayer",
         tuple(map(T.from_numpy, args)),
         build=((width, heads, hidden), {"dropout": dropout}),
-        state=draw_state(random, DecoderLayer(width, heads, hidden)),
+        state=sample_state(random, DecoderLayer(width, heads, hidden)),
         only=wanted,
         **more,
     )

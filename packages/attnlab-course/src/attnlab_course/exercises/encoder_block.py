@@ -7,7 +7,7 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import dropout_mistakes
-from attnlab_course.material.tensors import draw_state, parameters_check
+from attnlab_course.material.tensors import sample_state, parameters_check
 
 # %% [markdown]
 # # An encoder block
@@ -130,13 +130,13 @@ class EncoderBlock(nn.Module):
 
 # %% [course]
 def case(random, shape, heads, hidden, mask=None, dropout=0.0, show="both", **more):
-    """Draw x and all parameters; `show` says which of the two answers is compared."""
+    """Sample x and all parameters; `show` says which of the two answers is compared."""
     x, width = random.normal(size=shape), shape[-1]
     return Case(
         "EncoderBlock",
         tuple(T.from_numpy(array) for array in (x, mask) if array is not None),
         build=((width, heads, hidden, dropout), {}),
-        state=draw_state(random, EncoderBlock(width, heads, hidden), 0.7),
+        state=sample_state(random, EncoderBlock(width, heads, hidden), 0.7),
         only={"output": (0,), "weights": (1,), "both": ()}[show],
         **more,
     )

@@ -5,7 +5,7 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_maps
-from attnlab_course.material.tensors import draw_state, parameters_check
+from attnlab_course.material.tensors import sample_state, parameters_check
 
 # %% [markdown]
 # # A factorized projection
@@ -104,9 +104,9 @@ class FactorizedProjection(nn.Module):
 
 # %% [course]
 def case(random, width, head_width, rank, x=None, temperature=None, gated=True, scale=1.0, **more):
-    """Draw the parameters; ask for the weight, or what it makes of x where there is an x."""
+    """Sample the parameters; ask for the weight, or what it makes of x where there is an x."""
     sizes = width, head_width, rank
-    state = draw_state(random, FactorizedProjection(*sizes, gated=gated), scale)
+    state = sample_state(random, FactorizedProjection(*sizes, gated=gated), scale)
     settings = {} if gated else {"gated": False}
     if temperature is not None:
         settings["temperature"] = temperature

@@ -11,7 +11,7 @@ from attnlab_course.material.attention_mistakes import dropout_mistakes
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import (
     built,
-    draw_state,
+    sample_state,
     dropped_failure,
     inputs_check,
     parameters_check,
@@ -102,16 +102,16 @@ def case(x, hidden, state, dropout=0.0, **more):
     return Case("FeedForward", (T.from_numpy(x),), build=build, state=state, **more)
 
 
-def drawn(random, shape, hidden, dropout=0.0, **more):
+def sample_case(random, shape, hidden, dropout=0.0, **more):
     """One call with random parameters."""
-    state = draw_state(random, FeedForward(shape[-1], hidden))
+    state = sample_state(random, FeedForward(shape[-1], hidden))
     return case(random.normal(size=shape), hidden, state, dropout, **more)
 
 
 def values(random):
     """Sizes that all differ."""
-    yield drawn(random, (1, 1, 2), 3)
-    yield drawn(random, (2, 3, 5), 11)
+    yield sample_case(random, (1, 1, 2), 3)
+    yield sample_case(random, (2, 3, 5), 11)
 
 
 def probe(random):
@@ -125,18 +125,18 @@ def probe(random):
 
 def axes(random):
     """One row alone, and four axes."""
-    yield drawn(random, (3,), 7, words="with one row alone")
-    yield drawn(random, (2, 1, 3, 5), 7, words="with four axes")
+    yield sample_case(random, (3,), 7, words="with one row alone")
+    yield sample_case(random, (2, 1, 3, 5), 7, words="with four axes")
 
 
 def evaluation(random):
     """Evaluation with a high chance of dropping."""
-    yield drawn(random, (2, 3, 5), 7, 0.9, words="in evaluation")
+    yield sample_case(random, (2, 3, 5), 7, 0.9, words="in evaluation")
 
 
 def extremes(random):
     """Chances for which training has one answer."""
-    state = draw_state(random, FeedForward(3, 5))
+    state = sample_state(random, FeedForward(3, 5))
     x = random.normal(size=(2, 4, 3))
     for chance in (1.0, 0.0):
         words = f"in training, with a chance of {chance:g}"
@@ -149,7 +149,7 @@ def extremes(random):
 def shares(random):
     """How many hidden numbers are dropped; the outer layer hands them on."""
     width = 13
-    state = draw_state(random, FeedForward(width, width))
+    state = sample_state(random, FeedForward(width, width))
     state = {name: tensor.abs() for name, tensor in state.items()}
     state |= {"outer.weight": T.eye(width).double(), "outer.bias": T.zeros(width).double()}
     x = np.abs(random.normal(size=(7, 17, width)))

@@ -105,8 +105,8 @@ def generate(model, prompt, num_tokens, separator=0):
 
 
 # %% [course]
-def draw_tables(random, vocabulary, length, separator=0, lean=0.0):
-    """Draw a model's tables; lean makes it choose the separator more often.
+def sample_tables(random, vocabulary, length, separator=0, lean=0.0):
+    """Sample a model's tables; lean makes it choose the separator more often.
 
     They hold multiples of 2⁻¹⁶, whose sums are exact in float32, as models give their logits.
     """
@@ -127,20 +127,20 @@ def case(tables, prompt, num_tokens, separator=None, **more):
 
 
 def letters(random, batch, length, vocabulary):
-    """Draw prompts of letters, without the separator 0."""
+    """Sample prompts of letters, without the separator 0."""
     return random.integers(1, vocabulary, size=(batch, length))
 
 
 def free(random):
     """One row, whose model never chooses the separator by itself."""
     for length, new in ((1, 1), (3, 5)):
-        tables = draw_tables(random, 7, 9, lean=-100.0)
+        tables = sample_tables(random, 7, 9, lean=-100.0)
         yield case(tables, letters(random, 1, length, 7), new)
 
 
 def batches(random):
     """Several rows at once."""
-    tables = draw_tables(random, 7, 11, lean=-100.0)
+    tables = sample_tables(random, 7, 11, lean=-100.0)
     yield case(tables, letters(random, 5, 4, 7), 3, words="for several prompts")
 
 
@@ -150,18 +150,18 @@ def after_separator(random):
         prompt = letters(random, 1, length, 5)
         prompt[0, -1] = 0
         words = "after a prompt that ends in the separator"
-        yield case(draw_tables(random, 5, 7, lean=100.0), prompt, new, words=words)
+        yield case(sample_tables(random, 5, 7, lean=100.0), prompt, new, words=words)
     prompt = letters(random, 1, 4, 7)
     prompt[0, 1] = 0
     words = "where the separator stands within the prompt"
-    yield case(draw_tables(random, 7, 7, lean=100.0), prompt, 3, words=words)
+    yield case(sample_tables(random, 7, 7, lean=100.0), prompt, 3, words=words)
 
 
 def own_separator(random):
     """Prompts without a separator, which the model itself puts there."""
     words = "where the model puts the separator itself"
     for new in (1, 4):
-        tables = draw_tables(random, 5, 7, lean=100.0)
+        tables = sample_tables(random, 5, 7, lean=100.0)
         yield case(tables, letters(random, 1, 3, 5), new, words=words)
 
 
@@ -170,15 +170,15 @@ def rows_apart(random):
     prompt = letters(random, 3, 3, 7)
     prompt[1, 2] = 0
     words = "where one row of three has a separator"
-    yield case(draw_tables(random, 7, 7, lean=100.0), prompt, 1, words=words)
-    yield case(draw_tables(random, 7, 7, lean=100.0), prompt, 4, words=words)
+    yield case(sample_tables(random, 7, 7, lean=100.0), prompt, 1, words=words)
+    yield case(sample_tables(random, 7, 7, lean=100.0), prompt, 4, words=words)
 
 
 def other_separator(random):
     """A separator with another id."""
     prompt = letters(random, 2, 3, 6)
     prompt[:, -1] = 3
-    tables = draw_tables(random, 6, 7, 3, lean=100.0)
+    tables = sample_tables(random, 6, 7, 3, lean=100.0)
     yield case(tables, prompt, 4, 3, words="with separator=3")
 
 
@@ -187,7 +187,7 @@ def deep_logits(random):
     prompt = letters(random, 2, 3, 5)
     prompt[:, -1] = 0
     for scale in (2.0**7, 2.0**20, 2.0**30):
-        tables = draw_tables(random, 5, 7, lean=100.0)
+        tables = sample_tables(random, 5, 7, lean=100.0)
         tables["place"] -= 128.0
         tables = {name: table * scale for name, table in tables.items()}
         yield case(tables, prompt, 3, words="with logits far below zero")
@@ -195,7 +195,7 @@ def deep_logits(random):
 
 def nothing_new(random):
     """No token to append."""
-    yield case(draw_tables(random, 5, 9), letters(random, 2, 3, 5), 0, words="with num_tokens=0")
+    yield case(sample_tables(random, 5, 9), letters(random, 2, 3, 5), 0, words="with num_tokens=0")
 
 
 EXERCISE = Exercise(

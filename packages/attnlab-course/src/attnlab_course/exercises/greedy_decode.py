@@ -133,8 +133,8 @@ START, END, VOCAB, SUMS = 1, 2, 7, 31
 LONG = 9  # tokens of a text that has no end
 
 
-def draw_table(random, sources, lengths):
-    """Draw a table until the texts written from it have these lengths; LONG has no end.
+def sample_table(random, sources, lengths):
+    """Sample a table until the texts written from it have these lengths; LONG has no end.
 
     PAD is never the likeliest, so that no two sums are equal for its sake.
     """
@@ -162,7 +162,7 @@ def end_together(table):
 
 def case(random, lengths, most, most_calls=None, **more):
     """Decode one text for each length."""
-    table = draw_table(random, len(lengths), lengths)
+    table = sample_table(random, len(lengths), lengths)
     source = np.stack([np.arange(len(lengths)), random.integers(VOCAB, size=len(lengths))], axis=1)
     model = GivenObject("TableModel", (T.from_numpy(table).float(), most_calls))
     args = (model, T.from_numpy(source), START, END, most)
@@ -201,7 +201,7 @@ def calls(random):
 
 def draw_picture(names):
     """Draw the probabilities of the next token, step by step."""
-    table = T.from_numpy(draw_table(np.random.default_rng(6), 1, [4]))
+    table = T.from_numpy(sample_table(np.random.default_rng(6), 1, [4]))
     model, source, target = names["TableModel"](table), T.zeros(1, 1, dtype=T.int64), [START]
     target += names["greedy_decode"](model, source, START, END, LONG)[0]
     shares = T.softmax(model(source, T.tensor([target]))[0], dim=-1)

@@ -106,7 +106,7 @@ NEAR = 1e-4  # what single precision leaves of an angle
 
 
 def case(random, shape, vocabulary, width, dropout, judge=None, words=""):
-    """Draw ids and a table; `judge` gets what evaluation gives, before the answer."""
+    """Sample ids and a table; `judge` gets what evaluation gives, before the answer."""
     table = random.normal(size=(vocabulary, width))
     made = Case(
         "InputEmbedding",

@@ -109,7 +109,7 @@ class LayerNormalization(nn.Module):
 
 # %% [course]
 def case(random, shape, spread=10.0, center=0.0, eps=None, words="", tolerance=1e-4):
-    """Draw x, weight and bias; eps hardly matters unless the spread is small."""
+    """Sample x, weight and bias; eps hardly matters unless the spread is small."""
     x = center + random.normal(size=shape) * spread
     weight, bias = random.normal(size=(2, shape[-1])) + 0.5
     return Case(

@@ -89,8 +89,8 @@ def case(step, peak, warmup, steps, share=None, words=""):
     return Case("learning_rate", args, settings, words=words, tolerance=1e-9)
 
 
-def draw(random, low=20, high=300):
-    """Draw a peak, the length of the climb and the number of steps."""
+def sample(random, low=20, high=300):
+    """Sample a peak, the length of the climb and the number of steps."""
     warmup = int(random.integers(5, 20))
     return float(random.uniform(0.5, 2.0)), warmup, warmup + int(random.integers(low, high))
 
@@ -99,7 +99,7 @@ def climbing(random):
     """Steps of the climb."""
     yield case(0, 1.0, 4, 20, words="at the first of 4 steps of warm-up")
     yield case(1, 1.0, 4, 20, words="at the second of 4 steps of warm-up")
-    peak, warmup, steps = draw(random)
+    peak, warmup, steps = sample(random)
     yield case(warmup // 2, peak, warmup, steps)
     yield case(warmup - 1, peak, warmup, steps, words="at the last step of the climb")
 
@@ -107,34 +107,34 @@ def climbing(random):
 def descending(random):
     """Steps within the descent."""
     yield case(7, 1.0, 4, 11, words="in the middle of the descent")
-    peak, warmup, steps = draw(random)
+    peak, warmup, steps = sample(random)
     yield case(warmup + (steps - warmup) // 3, peak, warmup, steps)
     yield case(steps - 3, peak, warmup, steps, words="shortly before the end")
 
 
 def turning(random):
     """The step at which the climb has ended."""
-    peak, warmup, steps = draw(random)
+    peak, warmup, steps = sample(random)
     yield case(warmup, peak, warmup, steps, words="at the first step after the climb")
     yield case(warmup + 1, peak, warmup, steps, words="at the second step after the climb")
 
 
 def ending(random):
     """The last step."""
-    peak, warmup, steps = draw(random)
+    peak, warmup, steps = sample(random)
     yield case(steps - 1, peak, warmup, steps, words="at the last step")
 
 
 def after(random):
     """Steps after the last."""
-    peak, warmup, steps = draw(random, 20, 60)
+    peak, warmup, steps = sample(random, 20, 60)
     for more in (1, 7, steps):
         yield case(steps - 1 + more, peak, warmup, steps, words="after the last step")
 
 
 def shares(random):
     """Shares other than a tenth."""
-    peak, warmup, steps = draw(random)
+    peak, warmup, steps = sample(random)
     middle = warmup + (steps - warmup) // 2
     yield case(middle, peak, warmup, steps, 0.35, words="with share=0.35")
     yield case(steps - 1, peak, warmup, steps, 0.0, words="with share=0")
@@ -142,7 +142,7 @@ def shares(random):
 
 def without_climb(random):
     """No warm-up at all."""
-    peak, _, steps = draw(random)
+    peak, _, steps = sample(random)
     yield case(0, peak, 0, steps, words="with no warm-up")
     yield case(steps // 3, peak, 0, steps, words="with no warm-up")
 

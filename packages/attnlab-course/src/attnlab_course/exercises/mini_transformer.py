@@ -9,7 +9,7 @@ import torch as T
 
 from attnlab_course.compare import difference
 from attnlab_course.exercise import Case, Check, Exercise, Failure
-from attnlab_course.material.tensors import built, draw_state, parameters_check, shape_failure
+from attnlab_course.material.tensors import built, sample_state, parameters_check, shape_failure
 
 # %% [markdown]
 # # A mini transformer
@@ -175,7 +175,7 @@ def case(random, texts, heads=2, size=3, layers=1, wanted="logits", pad=0, dropo
         "MiniTransformer",
         (T.from_numpy(ids),),
         build=build,
-        state=draw_state(random, MiniTransformer(*build[0], longest=13)),
+        state=sample_state(random, MiniTransformer(*build[0], longest=13)),
         only=(0,) if wanted == "logits" else (1,),
         **more,
     )
@@ -201,43 +201,43 @@ def padded_failure(expected, lengths, answer):
     return None
 
 
-def draw_texts(random, *lengths):
-    """Draw texts of known words."""
+def sample_texts(random, *lengths):
+    """Sample texts of known words."""
     return [random.integers(2, 11, size=length).tolist() for length in lengths]
 
 
 def one_layer(random):
     """Texts of one length; one has unknown words, one is a single token."""
-    yield case(random, draw_texts(random, 2), heads=1, size=2)
-    yield case(random, draw_texts(random, 4, 4))
+    yield case(random, sample_texts(random, 2), heads=1, size=2)
+    yield case(random, sample_texts(random, 4, 4))
     yield case(random, [[2, 1, 5, 1]], words="with unknown words (id 1) in the text")
-    yield case(random, draw_texts(random, 1), words="with a single token")
+    yield case(random, sample_texts(random, 1), words="with a single token")
 
 
 def padded_mean(random):
     """No block at all, so that only the mean can be wrong."""
-    texts = draw_texts(random, 2, 3)
+    texts = sample_texts(random, 2, 3)
     yield case(random, texts, layers=0, words="with texts of 2 and 3 tokens and no block")
     yield case(random, texts, layers=0, pad=4, words="with 4 more PAD behind each text")
 
 
 def padded_attention(random):
     """Texts of several lengths through two layers."""
-    yield case(random, draw_texts(random, 4, 2), layers=2, wanted="padded", pad=1)
+    yield case(random, sample_texts(random, 4, 2), layers=2, wanted="padded", pad=1)
 
 
 def many_layers(random):
     """Blocks that all differ, and the weights of each."""
-    yield case(random, draw_texts(random, 3), layers=2, words="with two layers")
-    yield case(random, draw_texts(random, 3, 3), layers=2, wanted="weights")
+    yield case(random, sample_texts(random, 3), layers=2, words="with two layers")
+    yield case(random, sample_texts(random, 3, 3), layers=2, wanted="weights")
 
 
 def extremes(random):
     """A model in training mode that drops nothing, and one that drops all."""
     words = "in training, with a dropout of 0"
-    yield case(random, draw_texts(random, 3), dropout=0.0, training=True, words=words)
+    yield case(random, sample_texts(random, 3), dropout=0.0, training=True, words=words)
     words = "in training, with a dropout of 1"
-    yield case(random, draw_texts(random, 3), dropout=1.0, training=True, words=words)
+    yield case(random, sample_texts(random, 3), dropout=1.0, training=True, words=words)
 
 
 EXERCISE = Exercise(

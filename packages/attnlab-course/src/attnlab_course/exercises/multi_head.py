@@ -12,7 +12,7 @@ from attnlab_course.material.attention_mistakes import (
     power_mistake,
     root_mistakes,
 )
-from attnlab_course.material.tensors import draw_state, mask_check, parameters_check
+from attnlab_course.material.tensors import sample_state, mask_check, parameters_check
 
 # %% [markdown]
 # # Several heads
@@ -133,8 +133,8 @@ class MultiHead(nn.Module):
 
 # %% [course]
 def case(random, batch, length, width, heads, mask=None, has_keys=True, words=""):
-    """Draw parameters and inputs; without keys, all scores are exactly 0."""
-    state = draw_state(random, MultiHead(width, heads))
+    """Sample parameters and inputs; without keys, all scores are exactly 0."""
+    state = sample_state(random, MultiHead(width, heads))
     for part in ("weight", "bias"):
         state[f"key.{part}"] *= has_keys
     x = random.normal(size=(batch, length, width))
@@ -162,7 +162,7 @@ def edges(random):
 
 
 def some_mask(random, *shape):
-    """Draw a mask that leaves every query one key and takes one from the first."""
+    """Sample a mask that leaves every query one key and takes one from the first."""
     mask = random.random(shape) < 0.5
     mask[..., 1] = True
     mask[..., 0, 0] = False

@@ -110,7 +110,7 @@ def loss_floor(num_letters, num_free, row_length):
 
 # %% [course]
 def case(random, batch, length, vocabulary, padding=None, scale=1.0, tokens=None, **more):
-    """Draw logits and tokens, and compute the loss."""
+    """Sample logits and tokens, and compute the loss."""
     dtype = more.pop("dtype", np.float64)
     logits = (random.normal(size=(batch, length, vocabulary)) * scale).astype(dtype)
     if tokens is None:

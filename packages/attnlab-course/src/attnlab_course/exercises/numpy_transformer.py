@@ -94,7 +94,7 @@ class NumpyTransformer:
 
 # %% [course]
 def head(random, input_dim, qk_dim, v_dim, pos_dim=0, longest=0):
-    """Draw the matrices of a head; without positions where pos_dim is 0."""
+    """Sample the matrices of a head; without positions where pos_dim is 0."""
     width = input_dim + pos_dim
     Km, Qm = (random.normal(size=(width, qk_dim)) for _ in range(2))
     pos = random.normal(size=(longest, pos_dim)) if pos_dim else None

@@ -93,8 +93,8 @@ def case(call, lengths, longest=None, **more):
     return Case(call, args, **more)
 
 
-def drawn(random, batch, most):
-    """Draw lengths that are not all the same; neither the first nor the last is the longest."""
+def sample_ids(random, batch, most):
+    """Sample lengths that are not all the same; neither the first nor the last is the longest."""
     lengths = list(map(int, random.integers(1, most, size=batch)))
     lengths[1] = most
     return lengths
@@ -104,22 +104,22 @@ def keys(random):
     """As many columns as the longest text has tokens."""
     yield case("padding_mask", [2])
     yield case("padding_mask", [1, 3, 2])
-    yield case("padding_mask", drawn(random, 4, 7))
+    yield case("padding_mask", sample_ids(random, 4, 7))
 
 
 def columns(random):
     """More columns than any text needs, in both masks."""
     yield case("padding_mask", [1, 2], 3)
     yield case("joined_mask", [1, 2, 1], 4)
-    yield case("padding_mask", drawn(random, 3, 4), 7)
-    yield case("joined_mask", drawn(random, 2, 3), 5)
+    yield case("padding_mask", sample_ids(random, 3, 4), 7)
+    yield case("joined_mask", sample_ids(random, 2, 3), 5)
 
 
 def both(random):
     """Padding and future."""
     yield case("joined_mask", [2])
     yield case("joined_mask", [1, 3, 2])
-    yield case("joined_mask", drawn(random, 5, 4))
+    yield case("joined_mask", sample_ids(random, 5, 4))
 
 
 def empty(random):

@@ -189,7 +189,7 @@ matters = "h3"
 
 # %% [course]
 def model(random, names, length, width, stream, numbers):
-    """Draw a model of any size."""
+    """Sample a model of any size."""
     heads = {}
     for name in names:
         sizes = (width, 3), (width, 3), (width, stream)
@@ -202,7 +202,7 @@ def case(call, heads, readout, name, inputs, words=""):
     return Case(call, (heads, readout, name, inputs), words=words)
 
 
-def drawn(call):
+def random_models(call):
     """Ask for effects in models drawn by chance; the last inputs are the largest."""
 
     def cases(random):
@@ -263,8 +263,12 @@ EXERCISE = Exercise(
     minutes=40,
     needs=("puzzle_which_head",),
     checks=(
-        Check("effect", "measures what taking a head out changes", drawn("effect"), points=2),
-        Check("mean effect", "measures what its mean changes", drawn("mean_effect"), points=2),
+        Check(
+            "effect", "measures what taking a head out changes", random_models("effect"), points=2
+        ),
+        Check(
+            "mean effect", "measures what its mean changes", random_models("mean_effect"), points=2
+        ),
         Check("sharpest", "knows the sharpest pattern", question("sharpest", sharpest, {})),
         Check("unread", "finds no effect where nothing is read", unread),
         Check("always the same", "measures a head that never changes", constants),

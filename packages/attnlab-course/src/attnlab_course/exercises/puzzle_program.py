@@ -132,20 +132,20 @@ def of_length(*lengths):
     return lambda random: [case(texts)]
 
 
-def drawn(random, letters, lengths):
-    """Draw texts."""
+def sample_texts(random, letters, lengths):
+    """Sample texts."""
     sizes = random.choice(lengths, size=40)
     return ["".join(random.choice(list(letters), size)) for size in sizes]
 
 
 def longer(random):
     """Texts that are longer than the head can read."""
-    yield case(drawn(random, "ABC", (6, 7, 9, 12)))
+    yield case(sample_texts(random, "ABC", (6, 7, 9, 12)))
 
 
 def other_letters(random):
     """Texts of other letters."""
-    yield case(drawn(random, "DXZQ", (3, 4, 5)))
+    yield case(sample_texts(random, "DXZQ", (3, 4, 5)))
 
 
 def nothing(random):

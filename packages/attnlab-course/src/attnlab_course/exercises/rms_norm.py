@@ -70,7 +70,7 @@ def normalize_rms(x, weight, eps=1e-6):
 
 # %% [course]
 def case(random, shape, spread=1.0, center=5.0, eps=None, dtype=np.float64, **more):
-    """Draw x and weight."""
+    """Sample x and weight."""
     x = (center + random.normal(size=shape) * spread).astype(dtype)
     weight = (random.normal(size=shape[-1]) + 0.5).astype(dtype)
     settings = {} if eps is None else {"eps": eps}

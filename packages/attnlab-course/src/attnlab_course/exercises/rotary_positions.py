@@ -91,7 +91,7 @@ NEAR = 1e-4  # what single precision leaves of an angle
 
 
 def case(random, shape, dtype=np.float64, settings=None, words="", tolerance=NEAR):
-    """Draw x, and turn it."""
+    """Sample x, and turn it."""
     args = (T.from_numpy(random.normal(size=shape).astype(dtype)),)
     return Case("rotate", args, settings or {}, words=words, tolerance=tolerance)
 

@@ -107,8 +107,8 @@ def same_head(one, other):
 
 
 # %% [course]
-def draw(random, tokens, qk_dim, v_dim):
-    """Draw the matrices of a head."""
+def sample(random, tokens, qk_dim, v_dim):
+    """Sample the matrices of a head."""
     return tuple(random.normal(size=(tokens, width)) for width in (qk_dim, qk_dim, v_dim))
 
 
@@ -137,14 +137,14 @@ def shifted(random, head):
 def tables(random):
     """Tables of all sizes."""
     for tokens, qk_dim in ((2, 1), (3, 5), (5, 2)):
-        Km, Qm, _ = draw(random, tokens, qk_dim, 1)
+        Km, Qm, _ = sample(random, tokens, qk_dim, 1)
         yield Case("score_table", (Km, Qm))
 
 
 def changes(random):
     """Changes by diagonal matrices and by any."""
     for tokens, size in ((2, 1), (4, 3), (3, 5)):
-        Km, Qm, _ = draw(random, tokens, size, 1)
+        Km, Qm, _ = sample(random, tokens, size, 1)
         R = random.normal(size=(size, size)) + 3 * np.eye(size)
         yield Case("change", (Km, Qm, R))
 
@@ -163,7 +163,7 @@ def decision(one, other, right, words):
 
 def equals(random):
     """The head itself, and with other numbers."""
-    one = draw(random, 3, 2, 4)
+    one = sample(random, 3, 2, 4)
     yield decision(one, tuple(matrix.copy() for matrix in one), True, "for a head and itself")
     louder = (4 * one[0], one[1] / 4, one[2])
     yield decision(one, louder, True, "with the keys times 4 and the queries divided by 4")
@@ -173,15 +173,15 @@ def equals(random):
 
 def others(random):
     """Heads that are not the same: any two, and the same with keys and queries exchanged."""
-    one = draw(random, 3, 2, 4)
-    yield decision(one, draw(random, 3, 2, 4), False, "for two heads drawn by chance")
+    one = sample(random, 3, 2, 4)
+    yield decision(one, sample(random, 3, 2, 4), False, "for two heads drawn by chance")
     exchanged = (one[1], one[0], one[2])
     yield decision(one, exchanged, False, "for a head and one with Km and Qm exchanged")
 
 
 def other_values(random):
     """The same attention with other values."""
-    Km, Qm, Vm = draw(random, 4, 3, 2)
+    Km, Qm, Vm = sample(random, 4, 3, 2)
     other = other_numbers(random, (Km, Qm, Vm + 0.1 * np.eye(4, 2)))
     yield decision((Km, Qm, Vm), other, False, "where only Vm differs")
     other = other_numbers(random, (Km, Qm, Vm[:, :1]))
@@ -190,14 +190,14 @@ def other_values(random):
 
 def unseen(random):
     """The same for softmax, though the products differ."""
-    one = draw(random, 4, 3, 2)
+    one = sample(random, 4, 3, 2)
     words = "where queries add a number to all of their keys"
     yield decision(one, shifted(random, one), True, words)
 
 
 def widths(random):
     """The same with more channels, and nearly the same with more channels."""
-    one = draw(random, 3, 2, 4)
+    one = sample(random, 3, 2, 4)
     yield decision(one, wider(random, one), True, "where one has more channels")
     Km, Qm, Vm = (np.hstack([matrix, 0 * matrix[:, :2]]) for matrix in one)
     other = Km, Qm, Vm[:, :4]
@@ -206,7 +206,7 @@ def widths(random):
 
 def small_differences(random):
     """Tables that differ by little, but by more than rounding."""
-    Km, Qm, Vm = draw(random, 3, 2, 4)
+    Km, Qm, Vm = sample(random, 3, 2, 4)
     Km, Qm = Km / 2, Qm / 2
     other = Km + 2e-3 * random.choice([-1, 1], size=Km.shape) * np.eye(3, 2), Qm, Vm
     yield decision((Km, Qm, Vm), other, False, "where a key differs by two thousandths")
@@ -215,7 +215,7 @@ def small_differences(random):
 def draw_picture(names):
     """Draw Qm of two heads that are the same."""
     random = np.random.default_rng(4)
-    one = draw(random, 4, 3, 2)
+    one = sample(random, 4, 3, 2)
     other = other_numbers(random, one)
     maps = {"Qm, yours": one[1], "Qm, your neighbor's": other[1]}
     return draw_maps(maps, ("token", "channel"), (5.4, 2.8), (-2, 2))

@@ -113,8 +113,8 @@ def scaling(draws):
 
 
 # %% [course]
-def draw(random, draws, queries, keys, width):
-    """Draw normal queries and keys."""
+def sample(random, draws, queries, keys, width):
+    """Sample normal queries and keys."""
     return random.normal(size=(draws, queries, width)), random.normal(size=(draws, keys, width))
 
 
@@ -139,13 +139,13 @@ def zeros(random):
 def measures(random):
     """One width, and means over draws and queries."""
     for sizes in ((1, 1, 2, 3), (1, 3, 4, 5), (3, 2, 5, 7)):
-        yield Case("measure", tensors(draw(random, *sizes)))
+        yield Case("measure", tensors(sample(random, *sizes)))
 
 
 def several(random):
     """Several widths, in the order they come."""
     for widths in ((2,), (5, 3, 11)):
-        pairs = [draw(random, 2 + n, 3, 4 + n, width) for n, width in enumerate(widths)]
+        pairs = [sample(random, 2 + n, 3, 4 + n, width) for n, width in enumerate(widths)]
         yield Case("scaling", (list(map(tensors, pairs)),))
 
 

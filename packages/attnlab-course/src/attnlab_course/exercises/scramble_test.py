@@ -149,8 +149,8 @@ def oracle(parts, source, target):
     return np.array(same), np.array(gaps), np.array(likeliest)
 
 
-def draw_parts(random, size, positions):
-    """Draw a model, and a source of some tokens."""
+def sample_parts(random, size, positions):
+    """Sample a model, and a source of some tokens."""
     tokens = random.normal(size=(VOCAB, WIDTH))
     places = random.normal(size=(7, WIDTH)) * positions
     output = random.normal(size=(WIDTH, VOCAB))
@@ -159,9 +159,9 @@ def draw_parts(random, size, positions):
 
 
 def case(random, size, positions=0.0, pad=0, accept=None, **more):
-    """Draw a model and a source until the outputs in all orders are of the kind wanted."""
+    """Sample a model and a source until the outputs in all orders are of the kind wanted."""
     for _ in range(1000):
-        parts, source = draw_parts(random, size, positions)
+        parts, source = sample_parts(random, size, positions)
         target = random.integers(3, VOCAB, size=3).tolist()
         same, gaps, likeliest = oracle(parts, source, target)
         if accept is None or accept(same, gaps, likeliest):
@@ -215,7 +215,7 @@ def one_token(random):
 def draw_picture(names):
     """Draw the differences of the logits in all orders, for both models."""
     random = np.random.default_rng(3)
-    parts, source = draw_parts(random, 4, 1.0)
+    parts, source = sample_parts(random, 4, 1.0)
     curves = {}
     for name, positions in (("without positions", 0 * parts[1]), ("with positions", parts[1])):
         _, curves[name], _ = oracle((parts[0], positions, parts[2]), source, [3, 4])

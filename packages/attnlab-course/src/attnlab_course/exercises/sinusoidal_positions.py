@@ -130,7 +130,7 @@ NEAR = 1e-4  # what single precision leaves of an angle
 
 
 def case(random, shape, longest, dtype=np.float64, words=""):
-    """Draw x."""
+    """Sample x."""
     x = T.from_numpy(random.normal(size=shape).astype(dtype))
     build = ((longest, shape[2]), {})
     return Case("SinusoidalPositions", (x,), build=build, words=words, tolerance=NEAR)

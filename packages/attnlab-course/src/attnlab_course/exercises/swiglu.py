@@ -7,7 +7,7 @@ import torch as T
 from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import (
-    draw_state,
+    sample_state,
     gradients_case,
     inputs_check,
     parameters_check,
@@ -107,13 +107,13 @@ def gate_case(z, words=""):
 
 
 def case(random, shape, hidden, words=""):
-    """Draw x and three matrices."""
+    """Sample x and three matrices."""
     sizes = shape[-1], hidden
     return Case(
         "SwiGLU",
         (T.from_numpy(random.normal(size=shape)),),
         build=(sizes, {}),
-        state=draw_state(random, SwiGLU(*sizes)),
+        state=sample_state(random, SwiGLU(*sizes)),
         words=words,
     )
 

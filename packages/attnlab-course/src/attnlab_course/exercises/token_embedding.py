@@ -76,7 +76,7 @@ class TokenEmbedding(nn.Module):
 
 # %% [course]
 def case(random, shape, vocabulary, width, **more):
-    """Draw ids and a table, and look each id up."""
+    """Sample ids and a table, and look each id up."""
     table = random.normal(size=(vocabulary, width))
     ids = random.integers(0, vocabulary, shape)
     if ids.size:

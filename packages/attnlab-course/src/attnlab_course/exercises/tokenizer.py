@@ -104,7 +104,7 @@ TEXT = "a dull film but the best cast of any year and no plot at all"
 
 
 def corpus(random, kinds):
-    """Draw texts in which the words have the frequencies 1, 2, 3 …; return both."""
+    """Sample texts in which the words have the frequencies 1, 2, 3 …; return both."""
     words = list(map(str, random.permutation(TEXT.split())[:kinds]))
     bag = [word for number, word in enumerate(words) for _ in range(number + 1)]
     bag = list(map(str, random.permutation(bag)))

@@ -6,7 +6,7 @@ import torch as T
 from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import root_mistakes
 from attnlab_course.material.tensors import (
-    draw_state,
+    sample_state,
     gradients_case,
     inputs_check,
     parameters_check,
@@ -104,7 +104,7 @@ class TorchTransformer(nn.Module):
 # %% [course]
 def case(random, sizes, length, *, scale=1.0, change=None, **more):
     """Return what a module of these sizes gives for a sequence of this length."""
-    state = draw_state(random, TorchTransformer(*sizes))
+    state = sample_state(random, TorchTransformer(*sizes))
     if change is not None:
         change(state)
     x = random.normal(size=(length, sizes[0])) * scale

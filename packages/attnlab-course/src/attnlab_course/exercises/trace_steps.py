@@ -134,7 +134,7 @@ def case(
     only=(),
     words="",
 ):
-    """Draw a model and a prompt that ends in the separator; ask for its steps.
+    """Sample a model and a prompt that ends in the separator; ask for its steps.
 
     `lean` raises the separator's logit, `level` every logit; `only` these keys are compared.
     """

@@ -8,7 +8,7 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Failure, GivenObject
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.tensors import draw_state, shape_failure
+from attnlab_course.material.tensors import sample_state, shape_failure
 
 # %% [markdown]
 # # Training with validation
@@ -156,9 +156,9 @@ E, W, B = "embedding.weight", "output.weight", "output.bias"
 KEYS = ("training_loss", "validation_loss", "validation_accuracy")
 
 
-def draw(random):
-    """Draw the parameters of a model, as arrays."""
-    state = draw_state(random, TextModel(VOCAB, WIDTH, CLASSES))
+def sample(random):
+    """Sample the parameters of a model, as arrays."""
+    state = sample_state(random, TextModel(VOCAB, WIDTH, CLASSES))
     return {name: tensor.numpy() for name, tensor in state.items()}
 
 
@@ -198,8 +198,8 @@ def oracle(state, training, validation, epochs, rate):
     return history, states
 
 
-def draw_batches(random, sizes, vocab=VOCAB):
-    """Draw batches of these sizes, each with texts of one length."""
+def sample_batches(random, sizes, vocab=VOCAB):
+    """Sample batches of these sizes, each with texts of one length."""
     batches = []
     for number, size in enumerate(sizes):
         ids = random.integers(vocab, size=(size, 2 + number % 2))
@@ -208,10 +208,10 @@ def draw_batches(random, sizes, vocab=VOCAB):
 
 
 def case(random, sizes, epochs, wanted, is_special=None, rate=1.0, **more):
-    """Draw a model and its data; draw again until the history is of the kind that is wanted."""
+    """Sample a model and its data; draw again until the history is of the kind that is wanted."""
     while True:
-        state = draw(random)
-        training, validation = (draw_batches(random, part) for part in sizes)
+        state = sample(random)
+        training, validation = (sample_batches(random, part) for part in sizes)
         if is_special is is_telling:  # the first batch again, with the opposite labels
             training.append((training[0][0], 1 - training[0][1]))
         history, states = oracle(state, training, validation, epochs, rate)
@@ -275,8 +275,8 @@ def ties(random):
     """
     leads = np.zeros((3, WIDTH))
     while np.linalg.cond(leads) > 1e6:
-        state = draw(random)
-        training = draw_batches(random, (3, 3), VOCAB - 1)
+        state = sample(random)
+        training = sample_batches(random, (3, 3), VOCAB - 1)
         last = [(np.full((2, 2), VOCAB - 1), np.array([1, 1]))]
         _, states = oracle(state, training, last, 3, 1.0)
         leads = np.array([weights[W][1] - weights[W][0] for weights in states])
@@ -305,8 +305,8 @@ def draw_picture(names):
     from attnlab.draw.sections import Level
 
     random, curves = np.random.default_rng(2), {}
-    parts = [draw_batches(random, sizes) for sizes in ((7, 7), (9,))]
-    history, _ = oracle(draw(random), *parts, 14, 0.3)
+    parts = [sample_batches(random, sizes) for sizes in ((7, 7), (9,))]
+    history, _ = oracle(sample(random), *parts, 14, 0.3)
     for name in ("training", "validation"):
         curves[name] = [entry[f"{name}_loss"] for entry in history]
     levels = [Level(name="lowest validation loss", y=min(curves["validation"]))]

@@ -7,7 +7,7 @@ import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, GivenObject
-from attnlab_course.material.tensors import draw_state
+from attnlab_course.material.tensors import sample_state
 
 # %% [markdown]
 # # A training step
@@ -147,9 +147,9 @@ def training_step(model, optimizer, ids, targets, max_norm):
 
 # %% [course]
 def case(random, batch, length, pads=0, max_norm=1e3, steps=1, drop=False, **more):
-    """Draw a model and a batch, with PAD at the end of the rows but the first."""
+    """Sample a model and a batch, with PAD at the end of the rows but the first."""
     vocab, width = 7, 4
-    state = draw_state(random, TinyModel(vocab, width), 1.5)
+    state = sample_state(random, TinyModel(vocab, width), 1.5)
     ids, targets = random.integers(1, vocab, size=(2, batch, length))
     for row in range(1, batch):
         ids[row, length - pads - row + 1 :] = targets[row, length - pads - row + 1 :] = 0

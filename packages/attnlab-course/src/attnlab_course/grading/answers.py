@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import PurePosixPath
 
 from attnlab.errors import WrongUsage
-from attnlab_course.cases import draw_questions
+from attnlab_course.cases import make_questions
 from attnlab_course.cells import parse_program
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.file_names import (
@@ -250,7 +250,7 @@ def entry_names(exercise: CourseExercise) -> frozenset[str]:
     """
     if exercise.parts.kind != "code":
         return frozenset()
-    calls = {str(case["call"]) for case in draw_questions(exercise, 0).encoded}
+    calls = {str(case["call"]) for case in make_questions(exercise, 0).encoded}
     return frozenset(calls - {getattr(node, "name", "") for node in exercise.given} or calls)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from attnlab_course.cases import draw_questions
+from attnlab_course.cases import make_questions
 from attnlab_course.cells import parse_program
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.defined_names import DefinedNames, global_names
@@ -67,7 +67,7 @@ def ban_words(exercise: CourseExercise, source: str) -> str:
     banned = exercise.parts.banned
     if not banned:
         return ""
-    used = banned_names(source, banned, draw_questions(exercise, 0, graded=True).calls)
+    used = banned_names(source, banned, make_questions(exercise, 0, graded=True).calls)
     if not used:
         return ""
     names = ", ".join(used)

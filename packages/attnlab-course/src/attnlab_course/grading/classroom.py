@@ -32,7 +32,7 @@ from attnlab.core.store import (
     write_json,
 )
 from attnlab.errors import CouldNotRun
-from attnlab_course.cases import Questions, draw_questions
+from attnlab_course.cases import Questions, make_questions
 from attnlab_course.exercise import CourseExercise, Failure
 from attnlab_course.grading.bans import banned_names
 from attnlab_course.grading.file_names import inert
@@ -212,18 +212,18 @@ def _jobs(
     submissions: Sequence[Submission], exercises: Mapping[str, CourseExercise], seed: str
 ) -> Iterator[_Job]:
     """Yield the answers to grade; texts are left to a person."""
-    drawn: dict[str, tuple[Questions, str]] = {}
+    questions: dict[str, tuple[Questions, str]] = {}
     code = _code_digest()
     for submission in submissions:
         for name, answer in sorted(submission.answers.items()):
             exercise = exercises[name]
             if exercise.parts.kind == "text":
                 continue
-            if name not in drawn:
+            if name not in questions:
                 words = f"{code}\n{seed}\n{exercise.source}"
                 digest = hashlib.sha256(words.encode()).hexdigest()
-                drawn[name] = (draw_questions(exercise, seed, graded=True), digest)
-            yield _Job(answer, submission.student, *drawn[name])
+                questions[name] = (make_questions(exercise, seed, graded=True), digest)
+            yield _Job(answer, submission.student, *questions[name])
 
 
 def _code_digest() -> str:

@@ -17,10 +17,10 @@ from attnlab_course.exercise import Case, Check, Failure
 Floats = NDArray[np.float64]
 
 
-def draw_state(
+def sample_state(
     random: np.random.Generator, module: nn.Module, scale: float = 1.0
 ) -> dict[str, Tensor]:
-    """Draw the parameters of a module of the solution, normally distributed, in float64."""
+    """Sample the parameters of a module of the solution, normally distributed, in float64."""
     state = {}
     for name, parameter in module.named_parameters():
         state[name] = torch.from_numpy(random.normal(size=tuple(parameter.shape)) * scale)
@@ -37,10 +37,10 @@ def inputs_case(case: Case) -> Case:
 def inputs_check(cases: Callable[[Generator], Iterable[Case]], name: str = "inputs") -> Check:
     """Return the check that what cases ask leaves their tensors as they were."""
 
-    def drawn(random: Generator) -> Iterator[Case]:
+    def generate(random: Generator) -> Iterator[Case]:
         return map(inputs_case, cases(random))
 
-    return Check(name, "leaves its inputs as they are", drawn)
+    return Check(name, "leaves its inputs as they are", generate)
 
 
 def parameters_check(words: str, call: str, *builds: tuple[Any, ...], points: int = 1) -> Check:
@@ -73,11 +73,11 @@ def _related(
 ) -> Check:
     """Return a check that asks for the companions of each case, and relates the answers."""
 
-    def drawn(random: Generator) -> Iterator[Case]:
+    def generate(random: Generator) -> Iterator[Case]:
         for case in cases(random):
             yield from companions(case)
 
-    return Check(name, words, drawn, points, relation=relation, **more)
+    return Check(name, words, generate, points, relation=relation, **more)
 
 
 def _with_unmasked(case: Case) -> Iterator[Case]:

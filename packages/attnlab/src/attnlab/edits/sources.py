@@ -113,8 +113,8 @@ def donors(context: EditContext, seed: int, recording: Recorded | None, who: str
     chance = generator(seed, "resample")
     if recording is not None:
         source = _recorded_at(context, recording)
-        drawn = torch.randint(source.shape[0], (batch,), generator=chance).to(source.device)
-        return context.taken(source[drawn], f"{who}: the recording", is_recorded=True)
+        sampled = torch.randint(source.shape[0], (batch,), generator=chance).to(source.device)
+        return context.taken(source[sampled], f"{who}: the recording", is_recorded=True)
     if batch < 2:
         raise WrongUsage(
             f"{who}: values are taken from another row, so give two or more; got {batch}."

@@ -272,9 +272,9 @@ def _on_repeats(
 ) -> list[float]:
     """Measure the weight on what followed the same token, in sequences that come twice: (head,)."""
     tokens = torch.tensor(result.plain_tokens(getattr(model, "tokenizer", None)))
-    draw, length = seeds.generator(seed, "census", "repeats"), longest_of(model, None) // 2
-    drawn = [torch.randperm(len(tokens), generator=draw) for _ in range(_REPEATS)]
-    once = tokens[torch.stack(drawn)[:, : min(length, _REPEATED)]]
+    generator, length = seeds.generator(seed, "census", "repeats"), longest_of(model, None) // 2
+    orders = [torch.randperm(len(tokens), generator=generator) for _ in range(_REPEATS)]
+    once = tokens[torch.stack(orders)[:, : min(length, _REPEATED)]]
     ids = torch.cat((once, once), 1).to(next(model.parameters()).device)
     real = torch.ones_like(ids, dtype=torch.bool)
     measurer = Measurer(measure_of("induction")[1], chosen, ids, real, str)

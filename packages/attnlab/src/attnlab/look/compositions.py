@@ -2,8 +2,8 @@
 
 The score is ‖A B‖ / (‖A‖ ‖B‖), with B = OV of the earlier head and A the later one's QKᵀ, QK or OV
 (Elhage et al. 2021). It is not 0 for unrelated heads, but about 1 / √d_model. So beside it stands
-what it is where the earlier head's directions are drawn at random and all singular values stay: the
-mean and the middle 95 % of some draws. Of unrelated pairs one in forty is above.
+what it is where the earlier head's directions are sampled at random and all singular values stay:
+the mean and the middle 95 % of some draws. Of unrelated pairs one in forty is above.
 """
 
 import math
@@ -152,8 +152,8 @@ def _chance(reading: SVD, written: SVD, samples: int, seed: int) -> Tensor:
     width, sizes = written.left.shape[-2], (squares[0].shape[-1], squares[1].shape[-1])
     source, overlaps = torch.Generator().manual_seed(seed), []
     for _ in range(samples):
-        drawn = torch.randn(width, sizes[1], generator=source, dtype=torch.float64)
-        frame, upper = torch.linalg.qr(drawn)  # uniform where the diagonal is positive
+        sampled = torch.randn(width, sizes[1], generator=source, dtype=torch.float64)
+        frame, upper = torch.linalg.qr(sampled)  # uniform where the diagonal is positive
         overlaps.append((frame[: sizes[0]] * upper.diagonal().sign()).square())
     stacked = torch.stack(overlaps).to(squares[0])
     return torch.einsum("bi,nij,aj->nba", squares[0], stacked, squares[1]).sqrt()

@@ -135,7 +135,7 @@ def config_around(
     )
 
 
-def drawn_model(config: EncoderConfig, seed: int) -> Encoder:
+def random_model(config: EncoderConfig, seed: int) -> Encoder:
     """Draw a model with nothing compiled; an open model of this seed has its free entries."""
     with seeds.isolated(seed, "open model"):
         return Encoder(config).eval()
@@ -156,7 +156,7 @@ def model_around(part: CompiledProgram, config: EncoderConfig, *, seed: int) -> 
         WrongUsage: a config of another kind than the compiler's, or one that the part does not fit.
     """
     _check_fit(part, config)
-    model = drawn_model(config, seed)
+    model = random_model(config, seed)
     held, start = {}, {}
     for name, parameter in model.named_parameters():
         held[name] = torch.zeros_like(parameter).bool()

@@ -93,8 +93,8 @@ def sample(num_samples: int, generator: torch.Generator) -> Tensor:
 def make_split(num_samples: int, generator: torch.Generator) -> SourceSplit:
     """Draw a data set, and part it 80/10/10."""
     require_integer("num_samples", num_samples, low=10)
-    drawn, tenth = sample(num_samples, generator), num_samples // 10
-    return SourceSplit(drawn[: -2 * tenth], drawn[-2 * tenth : -tenth], drawn[-tenth:])
+    rows, tenth = sample(num_samples, generator), num_samples // 10
+    return SourceSplit(rows[: -2 * tenth], rows[-2 * tenth : -tenth], rows[-tenth:])
 
 
 def key_of(sources: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Facts drawn afresh for each sample: multi-query associative recall (Arora et al. 2023).
+"""Facts sampled afresh for each sample: multi-query associative recall (Arora et al. 2023).
 
 A sample is k facts, each a key and its value, a question (one of the keys), and the answer (its
-value). Keys are distinct, values are distinct, and which belongs to which is drawn anew each time,
-so that no weight can know it. The same facts are written in three ways:
+value). Keys are distinct, values are distinct, and which belongs to which is sampled anew each
+time, so that no weight can know it. The same facts are written in three ways:
 
 - `ordered`  `k1 v1 k2 v2 …`, 2k tokens for a reader who is told their positions;
 - `loose`    the same tokens for a reader who is not: to it they are a set of 2k words;
@@ -36,7 +36,7 @@ Variant = Literal["loose", "bound", "ordered"]
 
 MAX_FACTS = 32
 
-_MAX_DRAWS = 2_000  # times that facts are drawn anew until no held-out pair is among them
+_MAX_DRAWS = 2_000  # times that facts are sampled anew until no held-out pair is among them
 
 
 class Facts(NamedTuple):
@@ -173,13 +173,13 @@ class RecallTask:
     ) -> tuple[Tensor, Tensor]:
         """Draw distinct keys and distinct values, (batch, k) each; `first` (batch, 2) come
         first."""
-        drawn = []
+        sampled = []
         for part, number in enumerate((self.num_keys, self.num_values)):
             order = torch.rand(batch_size, number, generator=generator)
             if first is not None:
                 order = order.scatter(1, first[:, part : part + 1], -1.0)
-            drawn.append(order.argsort(-1)[:, : self.num_facts])
-        return drawn[0], drawn[1]
+            sampled.append(order.argsort(-1)[:, : self.num_facts])
+        return sampled[0], sampled[1]
 
 
 def _shuffled(rows: int, length: int, generator: torch.Generator) -> Tensor:

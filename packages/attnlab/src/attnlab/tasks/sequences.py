@@ -121,8 +121,8 @@ class SequenceTask:
             shape = (2 * batch_size, self.prompt_length)
         kept = torch.empty(0, self.prompt_length, dtype=torch.int64)
         while len(kept) < batch_size:
-            drawn = torch.randint(1, self.letters + 1, shape, generator=generator)
-            kept = torch.cat((kept, self._in_domain(drawn)))
+            sampled = torch.randint(1, self.letters + 1, shape, generator=generator)
+            kept = torch.cat((kept, self._in_domain(sampled)))
         return kept[:batch_size]
 
     @property

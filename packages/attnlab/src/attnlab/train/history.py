@@ -21,7 +21,7 @@ class Evaluation(NamedTuple):
     """The result of an evaluation: `score` decides which model is best (greater is better),
     `figures` are recorded.
 
-    A judge may return 0-d tensors; the training turns them into numbers.
+    An evaluator may return 0-d tensors; the training turns them into numbers.
     """
 
     score: tuple[float, ...]
@@ -36,9 +36,9 @@ class History:
         steps: when the loss was written down, (times,).
         losses: mean training loss since the time before, (times, member); likewise norms and rates,
             of the last step.
-        judged_steps: when the members were judged, (times,); the loss was written down then, too.
-        evaluations: each member's, in order.
-        ends: the step after which a member was no longer trained (it had enough, or broke); None
+        evaluated_steps: when the members were evaluated, (times,); the loss was written down then,
+        too. evaluations: each member's, in order. ends: the step after which a member was no longer
+        trained (it had enough, or broke); None
             for none.
         faults: why a member broke; None for none.
     """
@@ -49,7 +49,7 @@ class History:
         self.losses: list[Tensor] = []
         self.norms: list[Tensor] = []
         self.rates: list[Tensor] = []
-        self.judged_steps: list[int] = []
+        self.evaluated_steps: list[int] = []
         self.evaluations: list[list[Evaluation]] = [[] for _ in range(num_members)]
         self.ends: list[int | None] = [None] * num_members
         self.faults: list[str | None] = [None] * num_members
@@ -69,8 +69,8 @@ class History:
     def best(self, member: int) -> tuple[int, Evaluation] | None:
         """Return a member's best evaluation, the first of equals, and its step; None before the
         first."""
-        member_evaluations = zip(self.judged_steps, self.evaluations[member], strict=False)
-        return max(member_evaluations, key=lambda judged: judged[1].score, default=None)
+        member_evaluations = zip(self.evaluated_steps, self.evaluations[member], strict=False)
+        return max(member_evaluations, key=lambda evaluated: evaluated[1].score, default=None)
 
     def lines(self, member: int) -> list[MetricsLine]:
         """Return a member's lines of metrics, in order."""
@@ -89,7 +89,7 @@ class History:
 
     def table(self, figure: str) -> Tensor:
         """Return one figure of the evaluations: (times, member), NaN after a member's end."""
-        shape = (len(self.judged_steps), self.num_members)
+        shape = (len(self.evaluated_steps), self.num_members)
         found = torch.full(shape, math.nan, dtype=torch.float64)
         for member, evaluations in enumerate(self.evaluations):
             values = [evaluation.figures[figure] for evaluation in evaluations]
@@ -118,7 +118,7 @@ class History:
             tensors["history.figures"] = torch.tensor(figures, dtype=torch.float64)
         facts: dict[str, object] = {
             "logged": self.steps,
-            "judged": self.judged_steps,
+            "evaluated": self.evaluated_steps,
             "judgements": list(map(len, self.evaluations)),
             "figures": names,
             "ends": self.ends,
@@ -130,7 +130,7 @@ class History:
     def from_state(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> "History":
         """Restore a history."""
         history = cls(len(facts["ends"]))
-        history.steps, history.judged_steps = list(facts["logged"]), list(facts["judged"])
+        history.steps, history.evaluated_steps = list(facts["logged"]), list(facts["evaluated"])
         history.ends, history.faults = list(facts["ends"]), list(facts["faults"])
         if history.steps:
             for name in _NUMBERS:
@@ -160,9 +160,9 @@ class History:
         loss, norm, rate = numbers
         if math.isfinite(loss) and math.isfinite(norm):
             yield {"step": step, "loss": loss, "learning_rate": rate, "gradient_norm": norm}
-        place = bisect_left(self.judged_steps, step)
-        is_judged = place < len(self.judged_steps) and self.judged_steps[place] == step
-        if is_judged and place < len(self.evaluations[member]):
+        place = bisect_left(self.evaluated_steps, step)
+        is_evaluated = place < len(self.evaluated_steps) and self.evaluated_steps[place] == step
+        if is_evaluated and place < len(self.evaluations[member]):
             yield {"step": step, **self.evaluations[member][place].figures}
 
 

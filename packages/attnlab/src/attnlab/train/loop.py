@@ -1,9 +1,9 @@
-"""The training loop, for one model or a thousand: draw, step, evaluate, keep the best, write
+"""The training loop, for one model or a thousand: sample, step, evaluate, keep the best, write
 checkpoints.
 
-It knows neither tasks nor reports: the caller gives what a member learns from, a loss, a judge, and
-places to write to. How the members lie in memory and what computes their steps is the layout's
-business (`train/layouts`).
+It knows neither tasks nor reports: the caller gives what a member learns from, a loss, an
+evaluator, and places to write to. How the members lie in memory and what computes their steps is
+the layout's business (`train/layouts`).
 """
 
 import math
@@ -32,13 +32,13 @@ from attnlab.train.layouts.layout import Batches, Layout, Loss, StepResults
 from attnlab.train.layouts.sequential import batch_of
 from attnlab.train.layouts.update import MOMENTS
 from attnlab.train.layouts.vmap import over_members
-from attnlab.train.members import Draw as Draw
 from attnlab.train.members import Member as Member
+from attnlab.train.members import Sampler as Sampler
 from attnlab.train.members import Trained as Trained
 from attnlab.train.members import TrainResult as TrainResult
 from attnlab.train.members import common_config
 from attnlab.train.observer import Observer, SilentObserver
-from attnlab.train.schedule import Schedule, is_judged, span_at
+from attnlab.train.schedule import Schedule, is_evaluated, span_at
 
 
 def train_together(
@@ -112,7 +112,7 @@ class _Training:
         self._config = common_config(members)
         self._configs = [member.config for member in members]
         self._models = [member.model for member in members]
-        self._judges = [member.judge for member in members]
+        self._evaluators = [member.evaluate for member in members]
         self._schedule = Schedule(self._configs)
         self._history = History(len(members))
         self._best: dict[str, Tensor] = {}
@@ -120,26 +120,26 @@ class _Training:
         self._since_note: list[Tensor] = []
         self._has_checkpoint = False
         self._workers = torch.get_num_threads()  # before `num_threads` limits torch's own
-        self._judge_all: Callable[[dict[str, Tensor]], Evaluation] | None = None
-        if len(members) > 1 and len(set(map(id, self._judges))) == 1:
-            self._judge_all = over_members(self._models, members[0].judge)
+        self._evaluate_all: Callable[[dict[str, Tensor]], Evaluation] | None = None
+        if len(members) > 1 and len(set(map(id, self._evaluators))) == 1:
+            self._evaluate_all = over_members(self._models, members[0].evaluate)
 
     def run(
         self, checkpoint: Checkpoint | None, layout_name: LayoutName, engine: EngineName
     ) -> TrainResult:
         """Train until the end, from the beginning or from a checkpoint."""
         first, end = span_at(self._config, 0)
-        drawn = self._draw(first, end)
+        batches = self._sample(first, end)
         noise = [member.noise for member in self.members]
         self._description: Description | None = None
         if self.folder is not None:
-            self._description = describe_training(self._configs, noise, drawn)
+            self._description = describe_training(self._configs, noise, batches)
         done = 0
         if checkpoint is not None:
             done, layout_name, engine = self._remember(checkpoint)
         if self._is_finished(done):
             return self._finish(layout_name)
-        layout = self._lay_out(layout_name, engine, noise, drawn)
+        layout = self._lay_out(layout_name, engine, noise, batches)
         if checkpoint is not None:
             if (layout.name, layout.is_compiled) != (layout_name, engine == "compiled"):
                 self.observer.tell(
@@ -152,14 +152,14 @@ class _Training:
         return self._finish(layout.name)
 
     def _lay_out(
-        self, name: LayoutName, engine: EngineName, noise: Sequence[int], drawn: Sequence[Batches]
+        self, name: LayoutName, engine: EngineName, noise: Sequence[int], batches: Sequence[Batches]
     ) -> Layout:
         return choose_layout(
             self._models,
             self._configs,
             self.loss,
             noise=noise,
-            example=drawn,
+            example=batches,
             layout=name,
             engine=engine,
             workers=self._workers,
@@ -171,7 +171,7 @@ class _Training:
         pace = Pace()
         while not self._is_finished(done):
             first, end = span_at(self._config, done)
-            batches = [_without(stream, done - first) for stream in self._draw(first, end)]
+            batches = [_without(stream, done - first) for stream in self._sample(first, end)]
             progress = layout.advance(batches, self._schedule.rates(done, end), done, held.came)
             start, done = done, done + len(progress.losses)
             self._find_faults(progress, start, batches, layout)
@@ -185,8 +185,8 @@ class _Training:
             if held.came():
                 held.deliver()
 
-    def _draw(self, first: int, end: int) -> list[Batches]:
-        return [member.draw(first, end - first) for member in self.members]
+    def _sample(self, first: int, end: int) -> list[Batches]:
+        return [member.sample(first, end - first) for member in self.members]
 
     def _is_finished(self, done: int) -> bool:
         return done >= self._config.steps or None not in self._history.ends
@@ -230,20 +230,20 @@ class _Training:
         rates = self._schedule.rates(step - 1, step)[0]
         self._history.note(step, losses, progress.norms[-1], rates)
         self.observer.step(step, self._config.steps, summary(losses.tolist()))
-        if is_judged(self._config, step):
-            self._judge(step, layout)
+        if is_evaluated(self._config, step):
+            self._evaluate(step, layout)
         self._tell_lines()
 
     @torch.no_grad()
-    def _judge(self, step: int, layout: Layout) -> None:
+    def _evaluate(self, step: int, layout: Layout) -> None:
         history = self._history
         weights = layout.parameters()
         active = list(filter(history.is_active, range(len(self.members))))
-        history.judged_steps.append(step)
+        history.evaluated_steps.append(step)
         better = []
-        for member, evaluation in zip(active, self._judged(weights, active), strict=True):
+        for member, evaluation in zip(active, self._evaluations_of(weights, active), strict=True):
             if not all(map(math.isfinite, evaluation.figures.values())):
-                self._end(member, step, f"at step {step:,} (judged {dict(evaluation.figures)})")
+                self._end(member, step, f"at step {step:,} (evaluated {dict(evaluation.figures)})")
                 continue
             best = history.best(member)
             if best is None or evaluation.score > best[1].score:
@@ -263,15 +263,15 @@ class _Training:
                 best_so_far = self._best[name]  # on the CPU after a checkpoint
                 best_so_far[better] = value.detach()[better].to(best_so_far.device)
 
-    def _judged(self, weights: dict[str, Tensor], active: list[int]) -> list[Evaluation]:
-        if self._judge_all is not None:
+    def _evaluations_of(self, weights: dict[str, Tensor], active: list[int]) -> list[Evaluation]:
+        if self._evaluate_all is not None:
             try:
-                return plain(self._judge_all(weights), active)
+                return plain(self._evaluate_all(weights), active)
             except (RuntimeError, ValueError, TypeError):
-                self._judge_all = None  # it reads the numbers in Python, which vmap forbids
+                self._evaluate_all = None  # it reads the numbers in Python, which vmap forbids
         evaluations = []
         for member in active:
-            evaluations += plain(self._judges[member](self._hold(member, weights).eval()))
+            evaluations += plain(self._evaluators[member](self._hold(member, weights).eval()))
         return evaluations
 
     def _seen(self) -> dict[str, float]:

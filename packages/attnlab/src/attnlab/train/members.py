@@ -11,14 +11,14 @@ from attnlab.train.config import TrainConfig
 from attnlab.train.history import Evaluation, History, MetricsLine
 from attnlab.train.layouts.layout import Batches
 
-Draw = Callable[[int, int], Batches]
-"""draw(first, count) -> the batches of the steps first … first + count - 1: a pure function, the
+Sampler = Callable[[int, int], Batches]
+"""sample(first, count) -> the batches of the steps first … first + count - 1: a pure function, the
 same whenever asked.
 
 The generator is made from a seed and `first` inside. Every training asks for the same spans, so the
 numbers of a step depend on neither layout nor interruptions."""
 
-Judge = Callable[[nn.Module], Evaluation]
+Evaluator = Callable[[nn.Module], Evaluation]
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Member:
         model: with its initial weights; trained in place.
         config: how; the members of one population differ in learning_rate, weight_decay, clip
             alone.
-        draw: its data.
-        judge: looks at it now and then (in evaluation mode, without gradients). If all members have
-            the same judge, of torch operations alone, it looks at all of them at once.
+        sample: its data. evaluate: looks at it now and then (in evaluation mode, without
+        gradients). If all members have
+            the same evaluator, of torch operations alone, it looks at all of them at once.
         noise: the seed of its dropout.
     """
 
     model: nn.Module
     config: TrainConfig
-    draw: Draw
-    judge: Judge
+    sample: Sampler
+    evaluate: Evaluator
     noise: int = 0
 
 

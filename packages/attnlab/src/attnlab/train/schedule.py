@@ -26,8 +26,8 @@ def span_at(config: TrainConfig, step: int) -> tuple[int, int]:
     return max(starts), end
 
 
-def is_judged(config: TrainConfig, step: int) -> bool:
-    """Are the members judged after a step?"""
+def is_evaluated(config: TrainConfig, step: int) -> bool:
+    """Are the members evaluated after a step?"""
     return step % config.evaluate_every == 0 or step == config.steps
 
 

@@ -102,10 +102,10 @@ def _compared(
     """Compare estimates with the truth: over the whole domain, and from a few inputs at a time."""
     far, used = result.effects - truth.effects, torch.tensor(is_used)
     idle = truth.effects.abs() <= _ROUNDING
-    draw = seeds.generator(seed, "estimates")
+    generator = seeds.generator(seed, "estimates")
     covered, apart = [], []
     for _ in range(DRAWS):
-        rows = torch.randint(len(truth.ends.clean), (INPUTS,), generator=draw)
+        rows = torch.randint(len(truth.ends.clean), (INPUTS,), generator=generator)
         some = replace(
             result, ends=Recovery(*(end[rows] for end in result.ends)), after=result.after[:, rows]
         )

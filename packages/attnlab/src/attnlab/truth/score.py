@@ -262,8 +262,8 @@ def bootstrapped(values: Sequence[float], seed: int = 0) -> Interval:
     """
     if not values:
         return Interval(math.nan, math.nan, math.nan)
-    drawn = np.random.default_rng(seed).choice(values, (_DRAWS, len(values))).mean(1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    sampled = np.random.default_rng(seed).choice(values, (_DRAWS, len(values))).mean(1)
+    low, high = np.quantile(sampled, [0.025, 0.975])
     return Interval(float(np.mean(values)), float(low), float(high))
 
 

@@ -171,7 +171,7 @@ heads take the values of the next group | edits.effects.baseline | controls
 - value = value[:, head : head + 1]
 + value = value[:, value.shape[1] - head - 1 : value.shape[1] - head]
 shuffled weights fall on blocked keys | edits.effects.controls | shuffles
-- draw.masked_fill(~allowed, 2.0).argsort(-1)
+- chance.masked_fill(~allowed, 2.0).argsort(-1)
 + draw.argsort(-1)
 """
 

@@ -112,8 +112,8 @@ def head_effects(
 
 def _bootstrap(values: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Return the ends of the 95 % intervals of means over texts: (effect, text) -> (effect,)."""
-    draw, number = seeds.generator(seed, "census", "bootstrap"), values.shape[1]
-    chosen = torch.randint(number, (_REPLICATES, number), generator=draw)
+    random, number = seeds.generator(seed, "census", "bootstrap"), values.shape[1]
+    chosen = torch.randint(number, (_REPLICATES, number), generator=random)
     times = torch.nn.functional.one_hot(chosen, number).sum(1).to(values)
     means = values @ times.T / number
     low, high = means.quantile(torch.tensor([0.025, 0.975]).to(values), dim=1)
@@ -175,10 +175,10 @@ def _masked(model: nn.Module, ids: Tensor, real: Tensor, seed: int) -> Tensor:
     """Choose the masked tokens: (text, length); at least one of each text, no special token."""
     tokenizer: Any = getattr(model, "tokenizer", None)
     special = torch.tensor(list(getattr(tokenizer, "all_special_ids", [])) or [-1])
-    draw = torch.rand(ids.shape, generator=seeds.generator(seed, "census", "masked"))
-    draw = draw.masked_fill(~real | torch.isin(ids, special), 2.0)
-    least = draw == draw.amin(1, keepdim=True)
-    return (draw < _MASKED) | (least & (draw < 2.0))
+    chance = torch.rand(ids.shape, generator=seeds.generator(seed, "census", "masked"))
+    chance = chance.masked_fill(~real | torch.isin(ids, special), 2.0)
+    least = chance == chance.amin(1, keepdim=True)
+    return (chance < _MASKED) | (least & (chance < 2.0))
 
 
 def _mask_id(model: nn.Module) -> int:

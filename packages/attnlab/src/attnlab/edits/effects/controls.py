@@ -318,8 +318,8 @@ def pattern_effects(
             for head in range(base.values[site_of(path, "heads")].shape[1]):
                 place = PatchTarget(path, head)
                 for control in chosen:
-                    draw = seeds.generator(seed, "effects", control, portion, str(place))
-                    write = _writer(base, place, control, means.get(path), draw)
+                    generator = seeds.generator(seed, "effects", control, portion, str(place))
+                    write = _writer(base, place, control, means.get(path), generator)
                     parts.append(SweepCase(place.site, write, place))
         return parts
 
@@ -394,7 +394,7 @@ def _writer(
     place: PatchTarget,
     control: Control,
     means: Tensor | None,
-    draw: torch.Generator,
+    generator: torch.Generator,
 ) -> Callable[[Tensor], None]:
     """Return a function that writes a head's output under a control.
 
@@ -418,10 +418,10 @@ def _writer(
                 not_none(means)[place.head].to(weights).expand_as(weights), allowed
             )
         elif control == "frozen":
-            donors = other_rows(len(weights), draw).to(weights.device)
+            donors = other_rows(len(weights), generator).to(weights.device)
             weights = HeadPatterns.renormalised(pattern.real_weights[donors], allowed)
         else:
-            weights = _shuffled(weights, allowed, draw)
+            weights = _shuffled(weights, allowed, generator)
         gathered = weighted_values(weights, pattern.value)
         heads[:, place.head] = gathered.squeeze(1).to(heads.dtype)
 
@@ -430,7 +430,7 @@ def _writer(
 
 def _shuffled(weights: Tensor, allowed: Tensor, generator: torch.Generator) -> Tensor:
     """Shuffle each row's weights among its allowed keys."""
-    draw = torch.rand(weights.shape, generator=generator).to(weights.device)
-    random = draw.masked_fill(~allowed, 2.0).argsort(-1)
+    chance = torch.rand(weights.shape, generator=generator).to(weights.device)
+    random = chance.masked_fill(~allowed, 2.0).argsort(-1)
     natural = (~allowed).to(torch.uint8).argsort(dim=-1, stable=True)
     return torch.zeros_like(weights).scatter(-1, random, weights.gather(-1, natural))

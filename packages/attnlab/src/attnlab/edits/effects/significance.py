@@ -108,11 +108,11 @@ def p_values(values: Tensor, *, draws: int = 10_000, seed: int = 0) -> Tensor:
     count = torch.zeros(len(values), dtype=torch.float64)
     num_inputs, is_listed = values.shape[1], values.shape[1] <= MAX_LISTED
     number = 2**num_inputs if is_listed else require_integer("draws", draws)
-    bits, draw = torch.arange(num_inputs), seeds.generator(seed, "effects", "signs")
+    bits, generator = torch.arange(num_inputs), seeds.generator(seed, "effects", "signs")
     for some in torch.split(torch.arange(number), max(1, _AT_ONCE // max(values.shape))):
         flips = (some.unsqueeze(1) >> bits) & 1
         if not is_listed:
-            flips = torch.randint(2, (len(some), num_inputs), generator=draw)
+            flips = torch.randint(2, (len(some), num_inputs), generator=generator)
         sums = (1.0 - 2.0 * flips.double()) @ values.T
         count += (sums.abs() >= reach).sum(0)
     if is_listed:

@@ -337,8 +337,8 @@ def _trials(baseline: Baseline, cases: Sequence[SweepCase]) -> list[SweepCase]:
     precision = max(torch.finfo(dtype).eps for dtype in dtypes)
 
     def move(number: int, value: Tensor) -> None:
-        draw = seeds.generator(number, "effects", "rounding")
-        signs = torch.randint(2, value.shape, generator=draw) * 2 - 1
+        generator = seeds.generator(number, "effects", "rounding")
+        signs = torch.randint(2, value.shape, generator=generator) * 2 - 1
         # NaN at padded queries
         largest = value.abs().amax(-1, keepdim=True).nan_to_num(0.0, 0.0)
         value += precision * largest * signs.to(value)

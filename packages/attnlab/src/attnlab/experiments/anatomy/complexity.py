@@ -245,7 +245,7 @@ def _crossing_text(costs: Costs, name: str) -> str:
 
 
 def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
-    draw = partial(Lines, x_label="tokens", x_log=True, y_log=True)
+    lines = partial(Lines, x_label="tokens", x_log=True, y_log=True)
     milliseconds, mebibytes = [], []
     for name, cost in costs.items():
         label, x = _NAMES[name], list(cost)
@@ -257,9 +257,9 @@ def _sections(costs: Costs, numbers: Numbers) -> list[Section]:
     alone = [weights_bytes(length) / _MEBI for length in kept]
     mebibytes.append(Series(name="the weights alone (counted)", x=kept, y=alone))
     return [
-        draw(series=_counts(list(costs["fused"])), **WORDS.texts("complexity.counted", numbers)),
-        draw(series=milliseconds, **WORDS.texts("complexity.time", numbers)),
-        draw(series=mebibytes, **WORDS.texts("complexity.memory")),
+        lines(series=_counts(list(costs["fused"])), **WORDS.texts("complexity.counted", numbers)),
+        lines(series=milliseconds, **WORDS.texts("complexity.time", numbers)),
+        lines(series=mebibytes, **WORDS.texts("complexity.memory")),
     ]
 
 

@@ -134,8 +134,8 @@ def _uneven(draws: int, generator: torch.Generator) -> Tensor:
     """Draw positions of very different mean and spread: (draw, length, width)."""
     mean = torch.linspace(-10.0, 10.0, _LENGTH).unsqueeze(-1)
     spread = torch.logspace(-1.0, 1.0, _LENGTH).unsqueeze(-1)
-    drawn = torch.randn(min(draws, 500), _LENGTH, _WIDTH, generator=generator)
-    return (mean + spread * drawn).double()
+    normal = torch.randn(min(draws, 500), _LENGTH, _WIDTH, generator=generator)
+    return (mean + spread * normal).double()
 
 
 def _density(name: str, values: Tensor) -> Series:

@@ -33,7 +33,7 @@ from attnlab.parts.positions import Rotary
 from attnlab.train.config import TrainConfig
 from attnlab.train.faults import NotFinite
 from attnlab.train.history import Evaluation
-from attnlab.train.loop import Draw, Member, Trained
+from attnlab.train.loop import Member, Sampler, Trained
 
 _LENGTH, _WIDTH = 6, 8
 _COUNTS = (1, 2, 4)
@@ -144,7 +144,7 @@ def make_batch(generator: torch.Generator, *sizes: int) -> tuple[Tensor, Tensor]
     return x, torch.cat((x[..., 1:-1, :half], x[..., :-2, half:]), -1)
 
 
-def make_draw(seed: int, number: int) -> Draw:
+def make_sampler(seed: int, number: int) -> Sampler:
     """Return the data of one seed's training."""
     return lambda first, count: make_batch(
         seeds.generator(seed, NAME, "heads data", number, first), count, _BATCH
@@ -162,7 +162,7 @@ def train_heads(num_heads: int, config: AnatomyConfig, context: RunContext) -> H
     context.stage(f"heads ({num_heads})")
     held_out = make_batch(seeds.generator(context.seed, NAME, "heads", "judge"), _HELD_OUT)
 
-    def judge(model: nn.Module) -> Evaluation:
+    def evaluate(model: nn.Module) -> Evaluation:
         error = squared_error(model, *held_out)
         return Evaluation((-error,), {"error": error})  # type: ignore[arg-type, dict-item]  # the training makes numbers
 
@@ -176,7 +176,7 @@ def train_heads(num_heads: int, config: AnatomyConfig, context: RunContext) -> H
     for number in range(config.seeds):
         with seeds.isolated(context.seed, NAME, "heads", number):
             models.append(multi_head_attention(_WIDTH, num_heads, position=Rotary()))
-        members.append(Member(models[-1], settings, make_draw(context.seed, number), judge))
+        members.append(Member(models[-1], settings, make_sampler(context.seed, number), evaluate))
     try:
         trained = context.train(f"heads-{num_heads}", members, squared_error, num_threads=1).members
     except NotFinite:

@@ -23,7 +23,7 @@ from attnlab.models.single_head import SingleHead, SingleHeadConfig
 from attnlab.tasks.vectors import PADDING, VectorTask
 from attnlab.train import Evaluation, Member
 from attnlab.train.faults import NotFinite
-from attnlab.train.loop import Draw
+from attnlab.train.loop import Sampler
 
 CLOSE = 0.1
 """The largest distance from its target at which a learned output counts as close."""
@@ -94,24 +94,26 @@ def initial_head(design: Design, has_learned_positions: bool, seed: int, member:
     Positions that are not learned are those of the design.
     """
     with seeds.isolated(seed, NAME, design.name, "model", member):
-        drawn = design.model(torch.float32)
-        head = SingleHead(replace(drawn.config, learned_positions=has_learned_positions))
+        designed = design.model(torch.float32)
+        head = SingleHead(replace(designed.config, learned_positions=has_learned_positions))
     if not has_learned_positions:
-        head.positions = drawn.positions
+        head.positions = designed.positions
     return head
 
 
-def make_draw(task: VectorTask, seed: int, member: int, dtype: torch.dtype = torch.float32) -> Draw:
+def make_sampler(
+    task: VectorTask, seed: int, member: int, dtype: torch.dtype = torch.float32
+) -> Sampler:
     """Return the data of one head: vectors, targets, the weights of outputs, and real tokens."""
 
-    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+    def sample(first: int, count: int) -> tuple[Tensor, ...]:
         ids = task.sample(count, seeds.generator(seed, NAME, task.rule, "data", member, first))
         counted = task.counted(ids).to(dtype)
         share = (counted / counted.sum(-1, keepdim=True)).unsqueeze(-1) / task.output_dim
         batch = task.vectors(ids, dtype), task.target(ids, dtype), share, ids != PADDING
         return tuple(part.unsqueeze(1) for part in batch)  # a batch is one sequence
 
-    return draw
+    return sample
 
 
 def loss(model: nn.Module, x: Tensor, target: Tensor, share: Tensor, real: Tensor) -> Tensor:
@@ -141,7 +143,7 @@ def train_cohort(
     for number in range(config.seeds):
         head = initial_head(design, has_learned_positions, context.seed, number)
         heads.append(head)
-        members.append(Member(head, settings, make_draw(task, context.seed, number), _judge))
+        members.append(Member(head, settings, make_sampler(task, context.seed, number), _evaluate))
     context.stage(f"{_title(task, head.config)}, {config.seeds} seeds")
     name = f"{task.rule}-learned-positions" if has_learned_positions else task.rule
     try:
@@ -163,8 +165,8 @@ def train_cohort(
     return HeadCohort(task, heads, steps, losses, shares, close)
 
 
-def _judge(head: nn.Module) -> Evaluation:
-    """Judge nothing: a training leaves the last weights, and the proof judges them."""
+def _evaluate(head: nn.Module) -> Evaluation:
+    """Evaluate nothing: a training leaves the last weights, and the proof judges them."""
     return Evaluation((0.0,), {})
 
 

@@ -22,7 +22,7 @@ from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.models.generation import generate
 from attnlab.tasks import lookup as task
 from attnlab.train import Evaluation, Member, Trained
-from attnlab.train.loop import Draw
+from attnlab.train.loop import Sampler
 
 KINDS = ("key", "value", "other words", "padding")
 """The kinds of source tokens that a head attends to."""
@@ -103,9 +103,9 @@ def split_of(config: LookupConfig, seed: int, index: int = 0) -> task.SourceSpli
 def learner(model: EncoderDecoder, config: LookupConfig, seed: int, index: int = 0) -> Member:
     """Make the member that trains one model."""
     split, reads_sets = split_of(config, seed, index), _reads_sets(model)
-    draw = _make_draw(split.train, config, seed, index, reads_sets=reads_sets)
-    judge = _make_evaluation(split.validation, reads_sets=reads_sets)
-    return Member(model, config.train_config(), draw, judge)
+    sample = _make_sampler(split.train, config, seed, index, reads_sets=reads_sets)
+    evaluate = _make_evaluator(split.validation, reads_sets=reads_sets)
+    return Member(model, config.train_config(), sample, evaluate)
 
 
 def problem_of(config: LookupConfig, members: list[Member]) -> Problem:
@@ -201,9 +201,9 @@ def _reads_sets(model: nn.Module) -> bool:
     return model.config.encoder_positions == "none"
 
 
-def _make_draw(
+def _make_sampler(
     sources: Tensor, config: LookupConfig, seed: int, index: int, *, reads_sets: bool
-) -> Draw:
+) -> Sampler:
     """Return the data of a training, with a new random order of the samples in each epoch.
 
     The last samples of an epoch, too few for a batch, are batched with the first of the next.
@@ -216,7 +216,7 @@ def _make_draw(
     def order(epoch: int) -> Tensor:
         return torch.randperm(number, generator=seeds.generator(seed, NAME, "order", index, epoch))
 
-    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+    def sample(first: int, count: int) -> tuple[Tensor, ...]:
         start, end = first * size, (first + count) * size
         epochs = range(start // number, (end - 1) // number + 1)
         passed = torch.cat(list(map(order, epochs)))
@@ -226,7 +226,7 @@ def _make_draw(
             return (F.one_hot(which[chosen], len(_sets())).sum(1),)
         return batch.source[chosen], batch.target_input[chosen], batch.target_output[chosen]
 
-    return draw
+    return sample
 
 
 @functools.cache
@@ -240,7 +240,7 @@ def _which_set(sources: Tensor) -> Tensor:
     return (task.key_of(sources).unsqueeze(-1) == task.key_of(_sets())).int().argmax(-1)
 
 
-def _make_evaluation(sources: Tensor, *, reads_sets: bool) -> Callable[[nn.Module], Evaluation]:
+def _make_evaluator(sources: Tensor, *, reads_sets: bool) -> Callable[[nn.Module], Evaluation]:
     """Return the evaluation of a model: its accuracy on the validation samples, then its loss.
 
     Greedy decoding is right when each token is the likeliest after the right ones before it.
@@ -252,7 +252,7 @@ def _make_evaluation(sources: Tensor, *, reads_sets: bool) -> Callable[[nn.Modul
         rows, times = torch.unique(sources, dim=0, return_counts=True)
     batch = task.make_batch(rows)
 
-    def judge(model: nn.Module) -> Evaluation:
+    def evaluate(model: nn.Module) -> Evaluation:
         logits = model(batch.source, batch.target_input)
         losses = F.cross_entropy(logits.transpose(1, 2), batch.target_output, reduction="none")
         loss = losses.mean(-1)
@@ -261,7 +261,7 @@ def _make_evaluation(sources: Tensor, *, reads_sets: bool) -> Callable[[nn.Modul
         mean = (loss * times).sum() / times.sum()
         return Evaluation((accuracy, -mean), {"accuracy": accuracy, "validation_loss": mean})  # type: ignore[arg-type, dict-item]
 
-    return judge
+    return evaluate
 
 
 def _mean_loss(model: nn.Module, batch: task.LookupBatch, times: Tensor | None = None) -> Tensor:

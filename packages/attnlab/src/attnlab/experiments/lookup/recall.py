@@ -14,7 +14,7 @@ from attnlab.experiments.lookup.trainer import train_problem
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.tasks.recall import Facts, RecallTask, Variant
 from attnlab.train import Evaluation, Member, Trained
-from attnlab.train.loop import Draw
+from attnlab.train.loop import Sampler
 
 _INITIAL_SCALE = 0.3
 """The scale of initial embeddings: in a large residual stream the output of attention is lost.
@@ -64,8 +64,8 @@ def build_model(config: LookupConfig, seed: int, index: int = 0) -> EncoderDecod
 
 def learner(model: EncoderDecoder, config: LookupConfig, seed: int, index: int = 0) -> Member:
     """Make the member that trains one model; all of one seed are evaluated on the same facts."""
-    draw, judge = make_draw(config, seed, index), make_evaluation(config, seed)
-    return Member(model, config.recall_train_config(), draw, judge)
+    sample, evaluate = make_sampler(config, seed, index), make_evaluator(config, seed)
+    return Member(model, config.recall_train_config(), sample, evaluate)
 
 
 def problem_of(config: LookupConfig, members: list[Member]) -> Problem:
@@ -128,7 +128,7 @@ def evaluate(
     )
 
 
-def draw_facts(config: LookupConfig, seed: int, index: int, block: int) -> tuple[Facts, Tensor]:
+def sample_facts(config: LookupConfig, seed: int, index: int, block: int) -> tuple[Facts, Tensor]:
     """Draw the facts of one block of steps of one model's training.
 
     From 1 to `most` of the facts of a sample are present, the others are padding: a model learns to
@@ -149,17 +149,17 @@ def draw_facts(config: LookupConfig, seed: int, index: int, block: int) -> tuple
     return facts, (places < number.unsqueeze(-1)).flatten(0, 1)
 
 
-def make_draw(config: LookupConfig, seed: int, index: int = 0) -> Draw:
+def make_sampler(config: LookupConfig, seed: int, index: int = 0) -> Sampler:
     """Return the data of one model: sources, their real tokens, questions, and right answers.
 
     The steps asked for at once are of one block, as those of a training are.
     """
     task = config.recall_task()
 
-    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+    def sample(first: int, count: int) -> tuple[Tensor, ...]:
         block, start = divmod(first, _BLOCK)
         assert start + count <= _BLOCK
-        facts, is_there = draw_facts(config, seed, index, block)
+        facts, is_there = sample_facts(config, seed, index, block)
         source = task.source(facts)
         real = is_there.repeat_interleave(source.shape[1] // task.num_facts, -1)
         wanted = task.answers(facts).masked_fill(~is_there.gather(1, facts.which), _UNASKED)
@@ -167,7 +167,7 @@ def make_draw(config: LookupConfig, seed: int, index: int = 0) -> Draw:
         by_step = (part.reshape(_BLOCK, -1, *part.shape[1:]) for part in parts)
         return tuple(part[start : start + count] for part in by_step)
 
-    return draw
+    return sample
 
 
 def recall_loss(
@@ -178,7 +178,7 @@ def recall_loss(
     return F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=_UNASKED)
 
 
-def make_evaluation(config: LookupConfig, seed: int) -> Callable[[nn.Module], Evaluation]:
+def make_evaluator(config: LookupConfig, seed: int) -> Callable[[nn.Module], Evaluation]:
     """Return the evaluation of a model: its accuracy on new facts, then its loss.
 
     Loose words cannot be read: a model can only learn to answer with one of the values shown, so
@@ -187,7 +187,7 @@ def make_evaluation(config: LookupConfig, seed: int) -> Callable[[nn.Module], Ev
     task = config.recall_task()
     watched = task.sample(WATCHED, seeds.generator(seed, NAME, "recall watch", task.variant))
 
-    def judge(model: nn.Module) -> Evaluation:
+    def evaluate(model: nn.Module) -> Evaluation:
         logits, wanted = model(task.source(watched), task.questions(watched)), task.answers(watched)
         loss, choices = F.cross_entropy(logits.flatten(0, 1), wanted.flatten()), logits.argmax(-1)
         right = (choices == wanted).double().mean()
@@ -195,7 +195,7 @@ def make_evaluation(config: LookupConfig, seed: int) -> Callable[[nn.Module], Ev
         best = shown if task.variant == "loose" else right
         return Evaluation((best, -loss), {"accuracy": right, "watched_loss": loss, "named": shown})  # type: ignore[arg-type, dict-item]
 
-    return judge
+    return evaluate
 
 
 def accuracy(model: EncoderDecoder, task: RecallTask, facts: Facts) -> float:

@@ -19,9 +19,9 @@ from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.open_program.config import NAME, OpenProgramConfig
 from attnlab.experiments.open_program.targets import Domain, ProgramTarget
 from attnlab.models.encoder import Encoder
-from attnlab.programs.open_model import OpenModel, drawn_model, model_around
+from attnlab.programs.open_model import OpenModel, model_around, random_model
 from attnlab.train import Evaluation, Member, Trained
-from attnlab.train.loop import Draw
+from attnlab.train.loop import Sampler
 
 ARMS = ("scratch", "frozen", "trainable", "decoy")
 """How the part's block begins: drawn like the rest; the part, left as it is; the part, moved by
@@ -60,17 +60,19 @@ def train_cohort(
 ) -> ModelCohort:
     """Train one model for each seed until it answers every input right, and take heads away."""
     made = [initial(target, arm, context.seed, number) for number in range(config.seeds)]
-    judge, settings, frozen = judge_of(target.domain), config.train_config(), None
+    evaluate, settings, frozen = evaluator_of(target.domain), config.train_config(), None
     if arm in ("frozen", "decoy"):
         frozen = made[0][1]
     members = []
     for number, (model, _) in enumerate(made):
         seed = seeds.stream_seed(context.seed, NAME, target.name, "data", number)
-        members.append(Member(model, settings, draw_of(target.domain, config.batch, seed), judge))
+        members.append(
+            Member(model, settings, sampler_of(target.domain, config.batch, seed), evaluate)
+        )
     loss = loss_of(frozen)
     result = context.train(f"{target.name}-{arm}", members, loss, stop=_is_solved, num_threads=1)
     steps = list(map(_steps_to_solve, result.members))
-    for step in result.history.judged_steps:
+    for step in result.history.evaluated_steps:
         solved = sum(reached <= step for reached in steps) / len(steps)
         context.record({"step": step, "program": target.name, "arm": arm, "solved": solved})
     models, without_part, without_learned, moved = [], [], [], 0
@@ -97,23 +99,23 @@ def initial(
     """Draw a model; around the part or the decoy, except from scratch."""
     model_seed = seeds.stream_seed(seed, NAME, target.name, "model", number)
     if arm == "scratch":
-        return drawn_model(target.config, model_seed), None
+        return random_model(target.config, model_seed), None
     part = target.decoy if arm == "decoy" else target.part
     opened = model_around(part, target.config, seed=model_seed)
     return opened.model, opened
 
 
-def draw_of(domain: Domain, batch: int, seed: int) -> Draw:
+def sampler_of(domain: Domain, batch: int, seed: int) -> Sampler:
     """Return the data of one model: inputs drawn alike from all, with a weight for each answer."""
 
-    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+    def sample(first: int, count: int) -> tuple[Tensor, ...]:
         generator = seeds.generator(seed, first)
         rows = torch.randint(len(domain.ids), (count, batch), generator=generator)
         counted = domain.counted[rows].float()
         weights = counted / counted.sum((1, 2), keepdim=True)
         return domain.ids[rows], domain.real[rows], domain.answers[rows], weights
 
-    return draw
+    return sample
 
 
 def loss_of(opened: OpenModel | None) -> Callable[..., Tensor]:
@@ -133,17 +135,17 @@ def loss_of(opened: OpenModel | None) -> Callable[..., Tensor]:
     return loss
 
 
-def judge_of(domain: Domain) -> Callable[[nn.Module], Evaluation]:
+def evaluator_of(domain: Domain) -> Callable[[nn.Module], Evaluation]:
     """Return the evaluation of a model: the share of all inputs, and of answers, that are right."""
 
-    def judge(model: nn.Module) -> Evaluation:
+    def evaluate(model: nn.Module) -> Evaluation:
         right = model(domain.ids, real=domain.real).argmax(-1) == domain.answers
         inputs = (right | ~domain.counted).all(-1).double().mean()
         answers = (right & domain.counted).sum() / domain.counted.sum()
         figures = {"accuracy": inputs, "answers": answers}
         return Evaluation((inputs, answers), figures)
 
-    return judge
+    return evaluate
 
 
 def _is_solved(evaluations: Sequence[Evaluation]) -> bool:
@@ -156,7 +158,7 @@ def accuracy(model: Encoder, domain: Domain, heads: Sequence[str] = ()) -> float
         for name in heads:
             layer, head = map(int, name.split("."))
             stack.enter_context(edit(model, MeanHead(layer=layer, head=head)))
-        return float(judge_of(domain)(model).figures["accuracy"])
+        return float(evaluator_of(domain)(model).figures["accuracy"])
 
 
 def as_many(opened: OpenModel) -> list[tuple[str, ...]]:

@@ -157,7 +157,7 @@ def _weights(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Record all heads on one batch: site -> (member, head, input, query, key), and the masks."""
     problem = population.problem
-    batch: Batch = batch_of(problem.members[0].draw(0, 1), 0)
+    batch: Batch = batch_of(problem.members[0].sample(0, 1), 0)
     patterns: dict[str, list[Tensor]] = {}
     blocked: dict[str, Tensor] = {}
     for model in models:

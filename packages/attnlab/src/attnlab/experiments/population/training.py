@@ -145,7 +145,7 @@ class _SolvedCounter:
 
 def _check_memory(member: Member, num_members: int) -> None:
     """Refuse a population that this machine cannot hold."""
-    batches = member.draw(0, min(50, member.config.steps))
+    batches = member.sample(0, min(50, member.config.steps))
     if not isinstance(batches, list):
         batches = [batches]
     data = count_bytes(itertools.chain(*batches))

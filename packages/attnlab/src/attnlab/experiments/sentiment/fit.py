@@ -29,7 +29,7 @@ from attnlab.experiments.sentiment.models import (
 from attnlab.models.encoder import Encoder
 from attnlab.tasks.tokenizers import TextTokenizer
 from attnlab.train import Evaluation, Member, Trained
-from attnlab.train.loop import Draw
+from attnlab.train.loop import Sampler
 
 _MOST_WATCHED = 1_000  # training texts of an evaluation
 
@@ -158,8 +158,8 @@ def train_model(
     learner = Member(
         model,
         config.train_config(name, len(prepared.train.ids)),
-        make_draw(prepared, config, context.seed, member),
-        make_evaluation(prepared, watched_texts(prepared.train, context.seed)),
+        make_sampler(prepared, config, context.seed, member),
+        make_evaluator(prepared, watched_texts(prepared.train, context.seed)),
         noise=seeds.stream_seed(context.seed, NAME, "dropout", name, where, member),
     )
     result = context.train(
@@ -182,10 +182,10 @@ def watched_texts(train: EncodedTexts, seed: int) -> EncodedTexts:
     return EncodedTexts([train.ids[place] for place in places.tolist()], train.labels[places])
 
 
-def make_evaluation(prepared: Prepared, watched: EncodedTexts) -> Callable[[nn.Module], Evaluation]:
+def make_evaluator(prepared: Prepared, watched: EncodedTexts) -> Callable[[nn.Module], Evaluation]:
     """Return the evaluation that chooses the best epoch: by validation accuracy, then loss."""
 
-    def judge(model: nn.Module) -> Evaluation:
+    def evaluate(model: nn.Module) -> Evaluation:
         accuracy, validation_loss = _measured(model, prepared.validation)
         train_accuracy, train_loss = _measured(model, watched)
         figures = {
@@ -196,7 +196,7 @@ def make_evaluation(prepared: Prepared, watched: EncodedTexts) -> Callable[[nn.M
         }
         return Evaluation((accuracy, -validation_loss), figures)
 
-    return judge
+    return evaluate
 
 
 def is_right(model: nn.Module, coded: EncodedTexts) -> Tensor:
@@ -215,7 +215,7 @@ def answer(model: nn.Module, coded: EncodedTexts) -> Tensor:
     return torch.cat(probabilities)[torch.tensor(order).argsort()]
 
 
-def make_draw(prepared: Prepared, config: SentimentConfig, seed: int, member: int) -> Draw:
+def make_sampler(prepared: Prepared, config: SentimentConfig, seed: int, member: int) -> Sampler:
     """Return the data of one training: all texts in a new order in each epoch."""
     name, batch_size = prepared.name, config.batch_size_of(prepared.name)
     steps = -(-len(prepared.train.ids) // batch_size)
@@ -225,7 +225,7 @@ def make_draw(prepared: Prepared, config: SentimentConfig, seed: int, member: in
     def order(epoch: int) -> list[list[int]]:
         return epoch_order(prepared.train, batch_size, seeds.generator(seed, *purpose, epoch))
 
-    def draw(first: int, count: int) -> list[tuple[Tensor, ...]]:
+    def sample(first: int, count: int) -> list[tuple[Tensor, ...]]:
         batches: list[tuple[Tensor, ...]] = []
         for step in range(first, first + count):
             batch = make_batch(prepared.train, order(step // steps)[step % steps])
@@ -235,7 +235,7 @@ def make_draw(prepared: Prepared, config: SentimentConfig, seed: int, member: in
             batches.append(batch)
         return batches
 
-    return draw
+    return sample
 
 
 def loss(model: nn.Module, tokens: Tensor, real: Tensor, labels: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from attnlab.look.recording import record
 from attnlab.models.decoder import Decoder
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 from attnlab.train import Evaluation, Member, Trained
-from attnlab.train.loop import Draw
+from attnlab.train.loop import Sampler
 
 VARYING = frozenset(
     {"learning_rate", "weight_decay", "clip", "warmup_steps", "temperature", "initial_scale"}
@@ -95,13 +95,16 @@ def describe_problem(config: SortingConfig) -> ProblemDescription:
 def problem(configs: Sequence[SortingConfig], seeds_: Sequence[int]) -> Problem:
     """Make a member for each config and seed."""
     first, prompts, members = configs[0], None, []
-    task, judge = first.sequence_task(), make_evaluation(first)
+    task, evaluate = first.sequence_task(), make_evaluator(first)
     if first.holdout:
         prompts = first.split().trained
     for config, seed in zip(configs, seeds_, strict=True):
-        model, draw = build_model(config, seed), make_draw(task, config.batch_size, seed, prompts)
+        model, sample = (
+            build_model(config, seed),
+            make_sampler(task, config.batch_size, seed, prompts),
+        )
         noise = seeds.stream_seed(seed, NAME, "dropout")
-        members.append(Member(model, config.train_config(), draw, judge, noise=noise))
+        members.append(Member(model, config.train_config(), sample, evaluate, noise=noise))
     labels = [f"in {number}" for number in range(1, task.prompt_length + 1)]
     answered = [f"out {number}" for number in range(1, task.answer_length + 1)]
     return Problem(
@@ -152,37 +155,37 @@ def counts_rows(task: SequenceTask, batch_size: int) -> bool:
     return task.num_prompts <= batch_size and task.is_listable
 
 
-def make_draw(
+def make_sampler(
     task: SequenceTask, batch_size: int, seed: int, prompts: Tensor | None = None
-) -> Draw:
-    """Return the data of a training: rows drawn uniformly, or their counts in a small domain.
+) -> Sampler:
+    """Return the data of a training: rows sampled uniformly, or their counts in a small domain.
 
     If the domain is no larger than a batch, a batch holds few distinct rows, each several times, so
-    their counts say all. `prompts` are those to draw from; None for the whole domain.
+    their counts say all. `prompts` are those to sample from; None for the whole domain.
     """
     has_counts, number = counts_rows(task, batch_size), task.num_prompts
     if prompts is not None:
         number = len(prompts)
 
-    def draw(first: int, count: int) -> tuple[Tensor, ...]:
+    def sample(first: int, count: int) -> tuple[Tensor, ...]:
         generator = seeds.generator(seed, NAME, "data", first)
         if not has_counts and prompts is not None:
-            drawn = prompts[torch.randint(number, (count * batch_size,), generator=generator)]
-            return (task.rows(drawn).view(count, batch_size, -1),)
+            chosen = prompts[torch.randint(number, (count * batch_size,), generator=generator)]
+            return (task.rows(chosen).view(count, batch_size, -1),)
         if not has_counts:
             rows = task.rows(task.sample(count * batch_size, generator))
             return (rows.view(count, batch_size, -1),)
-        drawn = torch.randint(number, (count, batch_size), generator=generator)
-        drawn += number * torch.arange(count).unsqueeze(-1)
-        return (torch.bincount(drawn.flatten(), minlength=count * number).view(count, -1),)
+        chosen = torch.randint(number, (count, batch_size), generator=generator)
+        chosen += number * torch.arange(count).unsqueeze(-1)
+        return (torch.bincount(chosen.flatten(), minlength=count * number).view(count, -1),)
 
-    return draw
+    return sample
 
 
 def make_loss(
     task: SequenceTask, batch_size: int, prompts: Tensor | None = None
 ) -> Callable[[nn.Module, Tensor], Tensor]:
-    """Return the loss of a batch drawn by `make_draw`: the mean over its rows, nats per token."""
+    """Return the loss of a batch of `make_sampler`: the mean over its rows, nats per token."""
     if not counts_rows(task, batch_size):
         return exact_loss
     if prompts is None:
@@ -195,7 +198,7 @@ def make_loss(
     return loss
 
 
-def make_evaluation(config: SortingConfig) -> Callable[[nn.Module], Evaluation]:
+def make_evaluator(config: SortingConfig) -> Callable[[nn.Module], Evaluation]:
     """Return the evaluation that chooses the best weights: by accuracy, then by loss.
 
     A greedy answer is right when each of its letters is the likeliest after the right ones before
@@ -207,7 +210,7 @@ def make_evaluation(config: SortingConfig) -> Callable[[nn.Module], Evaluation]:
     )
     rows = task.rows(fixed)
 
-    def judge(model: nn.Module) -> Evaluation:
+    def evaluate(model: nn.Module) -> Evaluation:
         with record(model, "layers.*.attention.weights") as recording:
             logits = model(rows[:, :-1])
         loss = F.cross_entropy(logits.transpose(1, 2), rows[:, 1:])
@@ -219,7 +222,7 @@ def make_evaluation(config: SortingConfig) -> Callable[[nn.Module], Evaluation]:
         figures = {"accuracy": accuracy, "domain_loss": loss, "weight_on_next": on_next}
         return Evaluation((accuracy, -loss), figures)  # type: ignore[arg-type]
 
-    return judge
+    return evaluate
 
 
 def weight_on_next(weights: Tensor, rows: Tensor, task: SequenceTask) -> Tensor:

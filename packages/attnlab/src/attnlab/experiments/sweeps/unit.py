@@ -120,7 +120,7 @@ def _trained(unit: Unit, observer: Observer | None) -> tuple[list[ModelResult], 
     )
     history, members = result.history, []
     solved = solved_at_each_step(history, problem.is_solved)
-    steps = first_steps(solved, history.judged_steps)
+    steps = first_steps(solved, history.evaluated_steps)
     pairs = itertools.product(unit.cells, unit.seeds)
     for index, (pair, trained) in enumerate(zip(pairs, result.members, strict=True)):
         loss = None

@@ -219,8 +219,8 @@ class Census:
 
     def sample(self, number: int) -> list[list[int]]:
         """Return the ids of texts that were drawn by lot, at most 64."""
-        drawn = self._sketch.sample[:number, 1].tolist()
-        return [list(self._texts[str(int(text))]) for text in drawn]
+        sampled = self._sketch.sample[:number, 1].tolist()
+        return [list(self._texts[str(int(text))]) for text in sampled]
 
     def plain_tokens(self, tokenizer: Any = None) -> list[int]:
         """Return the ids of all tokens that were read, special ones left out."""

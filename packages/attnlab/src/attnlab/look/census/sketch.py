@@ -77,9 +77,9 @@ class Sketch:
         of the replicates and random keys."""
         values, numbers = measured.values.double(), torch.tensor(batch.numbers)
         is_there = ~values.isnan()
-        drawn = [_drawn(seed, number) for number in batch.numbers]
-        times = torch.stack([counted for counted, _ in drawn])
-        keys = torch.tensor([key for _, key in drawn], dtype=torch.float64)
+        pairs = [_bootstrap_weights(seed, number) for number in batch.numbers]
+        times = torch.stack([counted for counted, _ in pairs])
+        keys = torch.tensor([key for _, key in pairs], dtype=torch.float64)
         sketch = cls.empty(values.shape[2])
         # (measure, text, head) with (text, 1 + replicate)
         sketch.sums = torch.einsum("mth,tr->mhr", values.nansum(-1), times.double())
@@ -127,7 +127,7 @@ class Sketch:
             setattr(self, name, total.index_add_(1, place, of_tokens))
 
 
-def _drawn(seed: int, number: int) -> tuple[Tensor, float]:
+def _bootstrap_weights(seed: int, number: int) -> tuple[Tensor, float]:
     """Draw how often a text counts in the whole (once) and in each replicate, and its random
     key."""
     source = seeds.generator(seed, "census", number)

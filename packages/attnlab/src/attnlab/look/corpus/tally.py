@@ -50,12 +50,12 @@ class Tally:
         self._add_examples(values, keys, torch.tensor(numbers))
         # (2, text, head)
         sums = torch.stack((values.nansum(-1), (~values.isnan()).sum(-1).double()))
-        times, order = zip(*map(self._drawn, numbers, lengths), strict=True)
+        times, order = zip(*map(self._bootstrap_weights, numbers, lengths), strict=True)
         self.sums += sums.transpose(1, 2) @ torch.stack(times)
         real_values = [values[index, :, :length] for index, length in enumerate(lengths)]
-        drawn = torch.cat((self.order, *order))
-        kept = drawn.sort(stable=True).indices[:_SAMPLE].sort().values
-        self.order = drawn[kept]
+        orders = torch.cat((self.order, *order))
+        kept = orders.sort(stable=True).indices[:_SAMPLE].sort().values
+        self.order = orders[kept]
         self.sample = torch.cat(
             (self.sample, *(text_values.float() for text_values in real_values)), -1
         )[:, kept]
@@ -109,7 +109,7 @@ class Tally:
         self.values = ranked.values[:, : self._top]
         self.places = places.gather(1, order.unsqueeze(-1).expand(-1, -1, 3))
 
-    def _drawn(self, number: int, length: int) -> tuple[Tensor, Tensor]:
+    def _bootstrap_weights(self, number: int, length: int) -> tuple[Tensor, Tensor]:
         """Draw how often a text counts in the whole (once) and in each replicate, and the random
         keys of its tokens."""
         source = seeds.generator(self._seed, "corpus", number)
