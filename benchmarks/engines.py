@@ -107,7 +107,7 @@ def heads_of(population: Population) -> dict[str, float]:
     heads = record_heads(population)
     assert heads is not None
     [part] = heads.parts
-    return {"kinds of heads": float(len(part.groups.centres)), **part.spread}
+    return {"kinds of heads": float(len(part.groups.centers)), **part.spread}
 
 
 def figures(population: Population) -> dict[str, float]:

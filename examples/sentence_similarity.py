@@ -133,7 +133,7 @@ def cutting(told: Texts, heads: list[tuple[int, int]], what: str) -> list[attnla
         for layer in sorted({layer for layer, _ in heads}):
             own = [head for at, head in heads if at == layer]
             edits.append(
-                attnlab.CutEdge(layer=layer, head=own, key=keys, row=rows, renormalise=False)
+                attnlab.CutEdge(layer=layer, head=own, key=keys, row=rows, renormalize=False)
             )
     return edits
 

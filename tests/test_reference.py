@@ -107,7 +107,7 @@ def test_a_signature_has_names_and_defaults_and_no_types():
     assert ablate.startswith("(model, inputs, what='heads', *, metric='logit', target=None")
     assert returned == "~attnlab.edits.effects.Ablation"
     assert shown("attnlab.edits.ScaleHead", edits.ScaleHead) == ("(**targets, factor)", "")
-    assert shown("attnlab.edits.CutEdge", edits.CutEdge) == ("(**targets, renormalise=True)", "")
+    assert shown("attnlab.edits.CutEdge", edits.CutEdge) == ("(**targets, renormalize=True)", "")
     assert shown("attnlab.edits.Certificate", edits.Certificate) == ("", "")
     assert shown("attnlab.plot.head", attnlab.plot.head)[1] == "Figure"
     assert (

@@ -22,7 +22,7 @@ export const ANATOMY = {
   subtitle: "Six small experiments, each at work already. Move a control: everything is computed anew, in this page.",
   command: (part) => `attnlab run anatomy --set only=${part}`,
   parts: {
-    scaling: "scaling", masks: "masking", hiding: "mask_value", order: "position", norms: "normalisation",
+    scaling: "scaling", masks: "masking", hiding: "mask_value", order: "position", norms: "normalization",
     costs: "complexity",
   },
   codeNote: "The Python lines compute what is shown here; the command measures it many times over, with a report.",

@@ -210,7 +210,7 @@ def test_every_number_of_the_room_is_that_of_the_folder(opened: Any, found: Any)
     (part,) = heads.parts
     swapped = (part.order[:, 0] == 1).int().argmax()
     last = (part.groups.of.view(SEEDS, -1) > 0).any(1).int().argmax()
-    assert len(part.groups.centres) > 1
+    assert len(part.groups.centers) > 1
     assert part.order[swapped].tolist() == [1, 0]
     for seed in (heads.middle, heads.ranking[-1], int(swapped), int(last)):
         check_maps(page, heads, means(heads), POSITIONS, seed)

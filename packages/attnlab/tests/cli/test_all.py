@@ -71,7 +71,7 @@ def test_out_names_the_folder_of_all_runs_and_json_is_json(run):
 @pytest.mark.slow
 def test_experiments_in_processes_of_their_own_end_in_the_same_bytes(run, monkeypatch, tmp_path):
     monkeypatch.setattr(registry, "EXPERIMENTS", {"anatomy": ANATOMY, "sorting": SORTING})
-    tiny = "run all -q --set sorting.steps=20 anatomy.only=normalisation --out"
+    tiny = "run all -q --set sorting.steps=20 anatomy.only=normalization --out"
     alone = run(f"{tiny} alone")
     monkeypatch.setattr(run_all, "count_processors", lambda: 2)
     together = run(f"{tiny} together")

@@ -282,7 +282,7 @@ def test_the_edits_are_listed_with_what_they_are_told(run):
     assert status == 0
     assert found["temperature"] == "query= step= temperature="
     assert found["zero-head"] == "query= step="
-    assert found["cut-edge"] == "query= key= step= [renormalise=]"
+    assert found["cut-edge"] == "query= key= step= [renormalize=]"
     assert "set a head's output to zero" in run("edits")[1].lower()
 
 

@@ -239,7 +239,7 @@ def cut_edge_for_good(case: Case) -> Both:
 
     sides = {site.replace("mask", "weights"): zeroed(side) for site, side in sides.items()}
     told = {name: getattr(cut, name) for name in ("layer", "site", "head", "query", "key", "row")}
-    return op.CutEdge(**told, renormalise=False), sides
+    return op.CutEdge(**told, renormalize=False), sides
 
 
 def cut_tokens(case: Case) -> Both:

@@ -109,7 +109,7 @@ AFTER = [
         op.CutEdge(query=2, key=5),
         "changed nothing: none of these queries attends to any of these keys",
     ),
-    (op.CutEdge(query=2, key=5, renormalise=False), "changed nothing"),
+    (op.CutEdge(query=2, key=5, renormalize=False), "changed nothing"),
     (
         op.AddToScores(query=2, key=5, amount=3.0),
         "changed nothing: the mask blocks all of these edges",

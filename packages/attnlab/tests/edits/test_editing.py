@@ -236,7 +236,7 @@ def test_padding_and_rows_that_may_look_at_nothing_stay_zeros():
 GRADIENTS = [
     op.ScaleHead(head=0, factor=2.0),
     op.CutEdge(query=2, key=1),
-    op.CutEdge(query=2, key=1, renormalise=False),
+    op.CutEdge(query=2, key=1, renormalize=False),
     op.ScaleScores(factor=0.5, key=0),
     op.AddToScores(amount=-float("inf"), key=1, query=0),
     op.ShufflePattern(),

@@ -79,9 +79,9 @@ def test_json_that_is_not_an_edit_is_refused_with_the_reason(form, message):
 
 def test_a_default_of_another_day_does_not_reach_an_edit_that_was_kept(monkeypatch):
     form = op.CutEdge(query=2, key=1).to_json()
-    assert form["renormalise"] is True
-    monkeypatch.setitem(form, "renormalise", False)
-    assert op.edits_from_json([form]) == [op.CutEdge(query=2, key=1, renormalise=False)]
+    assert form["renormalize"] is True
+    monkeypatch.setitem(form, "renormalize", False)
+    assert op.edits_from_json([form]) == [op.CutEdge(query=2, key=1, renormalize=False)]
 
 
 @pytest.mark.parametrize("name", ["ZeroHead", "Zero_Head", "zero_head", "ZEROHEAD"])

@@ -146,13 +146,13 @@ shared values laid out as tiles | edits.editor | a value
 the query taken for the key | edits.coverage | cut_edge
 - return self._at_positions("key", keys, ends[:, None]
 + return self._at_positions("query" if self.edit.query else "key", keys, ends[:, None]
-no renormalisation | edits.attention_edits | cut_edge
-- return "mask" if self.renormalise else "weights"
-+ object.__setattr__(self, "renormalise", False)
+no renormalization | edits.attention_edits | cut_edge
+- return "mask" if self.renormalize else "weights"
++ object.__setattr__(self, "renormalize", False)
 +         return "weights"
-renormalised all the same | edits.attention_edits | cut_edge_for_good
-- return "mask" if self.renormalise else "weights"
-+ object.__setattr__(self, "renormalise", True)
+renormalized all the same | edits.attention_edits | cut_edge_for_good
+- return "mask" if self.renormalize else "weights"
++ object.__setattr__(self, "renormalize", True)
 +         return "mask"
 scores edited after the softmax | parts.heads | scale_scores
 - attention_weights(scores, guard=guard)

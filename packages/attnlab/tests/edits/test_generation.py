@@ -26,7 +26,7 @@ EDITS_OF_A_GENERATION = [
     op.CutEdge(layer=0, query=6, key=2),
     op.CutEdge(layer=0, query=-1, key=-2),
     op.CutEdge(layer=0, key=-1, step=2),
-    op.CutEdge(layer=0, key=0, renormalise=False),
+    op.CutEdge(layer=0, key=0, renormalize=False),
     op.SetMask(layer=0, mask=MASK, row=1),
     op.ShiftMask(layer=0, by=-1),
     op.AddToScores(layer=0, key=0, amount=2.0),

@@ -16,7 +16,7 @@ from attnlab.experiments.anatomy import (
     complexity,
     cost,
     mask_value,
-    normalisation,
+    normalization,
     position,
     rank,
     score_scale,
@@ -56,7 +56,7 @@ CLAIMS = {
         "order_is_not_seen_without_positions", "order_is_seen_with_positions",
         "sinusoidal_products_know_the_distance_alone",
     ],
-    "normalisation": [
+    "normalization": [
         "every_position_is_normed", "unbiased_is_smaller",
         "the_place_of_epsilon_counts_when_x_is_small",
     ],
@@ -137,14 +137,14 @@ def test_all_eight_experiments_hold_their_claims(whole):
 
 
 def test_each_experiment_alone_gives_its_own_claims_and_sections():
-    report = attnlab.run("anatomy", only="normalisation", **TINY)
-    assert list(own_claims(report)) == CLAIMS["normalisation"]
+    report = attnlab.run("anatomy", only="normalization", **TINY)
+    assert list(own_claims(report)) == CLAIMS["normalization"]
     titles = [each.title for each in report.content.sections]
     assert titles[-2:] == ["Parameters", "Settings"]
     assert titles[0] == "What this run shows"
     assert report.content.sections[0].text.startswith("Normalisation.")
     assert all(title.startswith("Normalisation") for title in titles[1:-2])
-    assert dict(report.content.facts)["experiments"] == "normalisation"
+    assert dict(report.content.facts)["experiments"] == "normalization"
 
 
 def test_every_experiment_has_a_figure_of_its_name(whole):
@@ -310,8 +310,8 @@ class TestPosition:
 class TestNormalisation:
     def test_the_formulas_differ_by_the_place_of_epsilon_alone(self):
         x = torch.randn(4, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        other = normalisation.other_norm(x, epsilon=0.0, correction=0)
-        torch.testing.assert_close(other, normalisation.layer_norm(x, epsilon=0.0))
+        other = normalization.other_norm(x, epsilon=0.0, correction=0)
+        torch.testing.assert_close(other, normalization.layer_norm(x, epsilon=0.0))
 
 
 class TestComplexity:
@@ -518,17 +518,17 @@ def outputs_of_nan_that_prove_nothing(build, *arguments):
     return encoder
 
 
-@plant(normalisation, "LayerNorm", "every_position_is_normed")
+@plant(normalization, "LayerNorm", "every_position_is_normed")
 def rms_norm_in_its_place(norm, *widths):
     return RMSNorm(*widths)
 
 
-@plant(normalisation, "other_norm", "unbiased_is_smaller")
+@plant(normalization, "other_norm", "unbiased_is_smaller")
 def hiding_the_nan(norm, x, **options):
     return norm(x, **options).nan_to_num()
 
 
-@plant(normalisation, "other_norm", "the_place_of_epsilon_counts_when_x_is_small")
+@plant(normalization, "other_norm", "the_place_of_epsilon_counts_when_x_is_small")
 def epsilon_in_the_wrong_place(norm, x, *, correction=1, epsilon=1e-5):
     if correction == 0 and x.shape[-1] > 1:
         variance = x.var(-1, keepdim=True)

@@ -23,7 +23,7 @@ from attnlab.experiments.sentiment import (
     models,
     sentiment_claims,
 )
-from attnlab.tasks.texts import LabelledText, TextSplit
+from attnlab.tasks.texts import LabeledText, TextSplit
 from attnlab.tasks.tokenizers import PartTokenizer, WordTokenizer
 from tests.sampling import sampled
 
@@ -258,9 +258,9 @@ def state_bytes(model):
 
 def depends_on_the_test_texts():
     """Name all that differs when the test texts are exchanged for nonsense of the other class."""
-    rows = [LabelledText(f"{'good' if n % 2 else 'bad'} {n} u v", "ab"[n % 2]) for n in range(40)]
+    rows = [LabeledText(f"{'good' if n % 2 else 'bad'} {n} u v", "ab"[n % 2]) for n in range(40)]
     split = TextSplit(rows[:24], rows[24:32], rows[32:])
-    nonsense = [LabelledText(f"zq{n} xw " * (1 + n % 3), "ba"[n % 2]) for n in range(8)]
+    nonsense = [LabeledText(f"zq{n} xw " * (1 + n % 3), "ba"[n % 2]) for n in range(8)]
     honest, exchanged = learned(split), learned(split._replace(test=nonsense))
     return {name for name, value in honest.items() if exchanged[name] != value}
 
@@ -495,13 +495,13 @@ def test_a_missing_baseline_library_is_said_before_anything_long(monkeypatch):
 
 
 def test_texts_of_stop_words_alone_leave_the_small_baseline_out():
-    rows = [LabelledText("the of and", "a"), LabelledText("not one", "b")]
+    rows = [LabeledText("the of and", "a"), LabeledText("not one", "b")]
     found = baseline.train_baselines(data.TextSplit(rows, rows, rows), ["a", "b"])
     assert [each.name for each in found] == ["TF-IDF pairs + LR"]
 
 
 def test_the_best_model_starts_as_naive_bayes():
-    rows = [LabelledText(*pair) for pair in (("good film", "p"), ("good", "p"), ("bad film", "n"))]
+    rows = [LabeledText(*pair) for pair in (("good film", "p"), ("good", "p"), ("bad film", "n"))]
     tokenizer = PartTokenizer.build([row.text for row in rows], 100, 8)
     coded = models.code(rows, tokenizer, ["n", "p"])
     ratios = models.log_count_ratios(coded, tokenizer.vocab_size, 2)
@@ -520,7 +520,7 @@ def test_the_best_model_starts_as_naive_bayes():
 
 
 def test_an_epoch_shows_every_text_once():
-    rows = [LabelledText("w " * (number % 7 + 1), "a") for number in range(50)]
+    rows = [LabeledText("w " * (number % 7 + 1), "a") for number in range(50)]
     coded = models.code(rows, WordTokenizer(["w"], 20), ["a"])
     chosen = models.epoch_order(coded, 8, torch.Generator().manual_seed(0))
     assert sorted(place for batch in chosen for place in batch) == list(range(50))
@@ -549,7 +549,7 @@ def test_silencing_attention_leaves_the_trained_model_untouched(on_file):
     model = on_file.model
     before = {name: value.clone() for name, value in model.state_dict().items()}
     tokenizer, classes = classifier._read(on_file.folder / "tokenizer.json")
-    rows = [LabelledText("good word1", "positive"), LabelledText("not good word1", "negative")]
+    rows = [LabeledText("good word1", "positive"), LabeledText("not good word1", "negative")]
     coded = models.code(rows, tokenizer, classes)
     inspection.correct_without_attention(model, coded)
     assert all(bool((model.state_dict()[name] == value).all()) for name, value in before.items())

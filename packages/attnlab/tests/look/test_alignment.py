@@ -65,7 +65,7 @@ def test_alignment_that_keeps_every_head_in_its_place_is_caught(monkeypatch):
 
 def test_two_kinds_of_heads_are_found_as_two_groups():
     groups = find_groups(*two_kinds(40), generator())
-    assert len(groups.centres) == 2
+    assert len(groups.centers) == 2
     assert groups.of[:20].unique().tolist() != groups.of[20:].unique().tolist()
     assert len(groups.of[:20].unique()) == len(groups.of[20:].unique()) == 1
     assert groups.separation > groups.chance + 0.2
@@ -74,7 +74,7 @@ def test_two_kinds_of_heads_are_found_as_two_groups():
 @pytest.mark.parametrize("seed", range(3))
 def test_noise_is_not_read_as_groups(seed):
     groups = find_groups(*random_heads(60, seed), generator(seed))
-    assert len(groups.centres) == 1
+    assert len(groups.centers) == 1
     assert groups.separation == 0.0
 
 
@@ -95,7 +95,7 @@ def test_one_odd_head_does_not_hide_the_two_kinds():
 @pytest.mark.parametrize("count", [1, 2, 19])
 def test_of_few_heads_there_is_one_group(count):
     groups = find_groups(*random_heads(count), generator())
-    assert len(groups.centres) == 1
+    assert len(groups.centers) == 1
     assert groups.tried == {}
     assert groups.of.tolist() == [0] * count
 

@@ -59,7 +59,7 @@ def test_a_question_at_the_prompt_answers_without_recording_attention(model, mon
     answer = question.trace().choices
     assert question.trace().attention
     refuse = lambda *_, **__: pytest.fail("attention was recorded")  # noqa: E731
-    monkeypatch.setattr("attnlab.look.text_questions.record", refuse)
+    monkeypatch.setattr("attnlab.look.pretrained_questions.record", refuse)
     assert " ".join(answer) in repr(question)
     with pytest.raises(pytest.fail.Exception):
         question.trace()

@@ -123,7 +123,7 @@ class Formula:
         return self.change(f"{path}.output", self.linear(f"{path}.output", ref.join_heads(heads)))
 
     def projection(self, path, x, num_heads):
-        """Project x into (batch, head, length, head_width); factorised: softmax(A B / t)."""
+        """Project x into (batch, head, length, head_width); factorized: softmax(A B / t)."""
         if self.config.projections == "dense":
             return ref.split_heads(self.linear(path, x), num_heads)
         product = self.weights[f"{path}.a"] @ self.weights[f"{path}.b"]

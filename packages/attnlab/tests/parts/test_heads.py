@@ -196,8 +196,8 @@ def test_what_is_not_asked_for_is_the_usual():
     bare = multi_head_attention(28, 4, bias=False)
     assert [name for name, _ in bare.named_parameters() if "bias" in name] == []
     for given, temperature in (({}, 1.0), ({"temperature": 0.5}, 0.5)):
-        factorised = multi_head_attention(28, 4, projections="strict", rank=3, **given)
-        assert factorised.query.temperature == factorised.value.temperature == temperature
+        factorized = multi_head_attention(28, 4, projections="strict", rank=3, **given)
+        assert factorized.query.temperature == factorized.value.temperature == temperature
 
 
 def test_the_part_prints_what_it_is():

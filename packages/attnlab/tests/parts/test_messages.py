@@ -12,8 +12,10 @@ from attnlab.parts.feed_forward import FeedForward
 from attnlab.parts.heads import multi_head_attention, split_heads
 from attnlab.parts.norms import make_norm
 from attnlab.parts.positions import ConcatenatedPositions, LearnedPositions, sinusoidal_positions
-from attnlab.parts.projections import FactorisedProjection, make_projection
+from attnlab.parts.projections import FactorizedProjection, make_projection
 from tests.random_models import make_attention, make_block
+
+from .builders import make_attention, make_block
 
 
 def zeros(*shape, dtype=torch.float32):
@@ -48,8 +50,8 @@ CASES = [
     (lambda: make_attention()(zeros(3, 28)), "(batch, length, d_model); got (3, 28)"),
     (lambda: make_projection("sparse", 8, 2, 4), "dense, gated, strict; got 'sparse'"),
     (lambda: make_projection("gated", 8, 2, 4), "need a rank"),
-    (lambda: FactorisedProjection(8, 2, 4, rank=0), "rank must be an integer of at least 1"),
-    (lambda: FactorisedProjection(8, 2, 4, rank=3, temperature=0.0), "above 0; got 0.0"),
+    (lambda: FactorizedProjection(8, 2, 4, rank=0), "rank must be an integer of at least 1"),
+    (lambda: FactorizedProjection(8, 2, 4, rank=3, temperature=0.0), "above 0; got 0.0"),
     (lambda: make_norm("batch", 8), "layer, rms; got 'batch'"),
     (lambda: FeedForward(8, 16, activation="tanh"), "relu, gelu, swiglu; got 'tanh'"),
     (

@@ -1,4 +1,4 @@
-"""Projections: the factorised weight, its gradients, and what each kind is made of."""
+"""Projections: the factorized weight, its gradients, and what each kind is made of."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnlab.parts.projections import (
-    FactorisedProjection,
+    FactorizedProjection,
     factorised_weight,
     make_projection,
 )
@@ -49,7 +49,7 @@ def test_the_factorised_weight_is_that_of_the_reference_and_its_rows_sum_to_one(
 @pytest.mark.parametrize("gated", [True, False])
 def test_each_head_applies_its_own_weight(gated):
     with isolated(3):
-        part = FactorisedProjection(11, 3, 5, rank=2, temperature=0.7, gated=gated).double()
+        part = FactorizedProjection(11, 3, 5, rank=2, temperature=0.7, gated=gated).double()
     x = normal(2, 7, 11)
     base = part.base if gated else [None] * 3
     heads = [

@@ -10,8 +10,8 @@ pytest.importorskip("tokenizers")
 
 import attnlab
 from attnlab.errors import WrongUsage
-from attnlab.look import text_questions
-from attnlab.look.text_questions import TextAnswer, TextChoice, TextContinuation, TextReading
+from attnlab.look import pretrained_questions
+from attnlab.look.pretrained_questions import TextAnswer, TextChoice, TextContinuation, TextReading
 from attnlab.pretrained.attach import attach
 from tests.pretrained.speaking import made
 
@@ -84,8 +84,10 @@ def test_a_continuation_is_the_one_that_transformers_generates(kind):
 
 
 def test_the_check_of_continuations_finds_a_choice_of_the_unlikeliest(monkeypatch):
-    logits = text_questions._logits
-    monkeypatch.setattr(text_questions, "_logits", lambda model, inputs: -logits(model, inputs))
+    logits = pretrained_questions._logits
+    monkeypatch.setattr(
+        pretrained_questions, "_logits", lambda model, inputs: -logits(model, inputs)
+    )
     with pytest.raises(AssertionError):
         check_continues_as_the_model_itself_does(asked("gpt2", steps=6), model_of("gpt2").foreign)
 
@@ -113,9 +115,9 @@ def test_a_question_goes_on_after_choices_as_it_would_have(kind):
 
 def test_a_trace_keeps_the_likeliest_candidates_and_the_right_one():
     step = asked("gpt2", target="drink").trace().steps[0]
-    assert len(step.candidates) <= text_questions.CANDIDATES + 1
+    assert len(step.candidates) <= pretrained_questions.CANDIDATES + 1
     assert step.expected in step.candidates
-    likeliest = list(step.probabilities[: text_questions.CANDIDATES])
+    likeliest = list(step.probabilities[: pretrained_questions.CANDIDATES])
     assert likeliest == sorted(likeliest, reverse=True)
 
 
@@ -152,7 +154,7 @@ def test_what_cannot_be_asked_gets_a_sentence(kind, options, told):
 
 
 def test_attention_that_would_fill_the_memory_is_left_out_of_a_trace(monkeypatch):
-    monkeypatch.setattr(text_questions, "MAX_WEIGHTS", 10)
+    monkeypatch.setattr(pretrained_questions, "MAX_WEIGHTS", 10)
     trace = asked("gpt2").trace()
     assert trace.attention == ()
     assert trace.steps

@@ -45,7 +45,7 @@ from attnlab.programs.check import (
     written,
 )
 from attnlab.programs.proof import write_certificate
-from attnlab.programs.questions import task_mapping
+from attnlab.programs.proof_inputs import task_mapping
 from attnlab.tasks.sequences import SequenceTask
 from tests.sampling import sampled
 

@@ -15,7 +15,7 @@ from attnlab.models import Decoder, DecoderConfig, generate
 from attnlab.models.storage import describe_model
 from attnlab.programs import compile_program, library, prove_program, prove_task
 from attnlab.programs.check import Bounded, Rounding, bounded_logits, check, read_answers
-from attnlab.programs.questions import TaskInputs
+from attnlab.programs.proof_inputs import TaskInputs
 from attnlab.tasks.sequences import SequenceTask
 
 from .test_certificates import change, checked, forged

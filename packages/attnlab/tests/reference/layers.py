@@ -1,4 +1,4 @@
-"""The rest of a transformer block: norms, activations, feed-forward layers, a factorised weight,
+"""The rest of a transformer block: norms, activations, feed-forward layers, a factorized weight,
 the loss.
 
 Weights are in torch's layout (out, in): y = x Wᵀ + b. Every function works on the last axis and

@@ -13,7 +13,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.corpus.text_files import rows_of as corpus_rows
 from attnlab.tasks.text_files import Columns, read_texts
 from attnlab.tasks.texts import (
-    LabelledText,
+    LabeledText,
     shared_texts,
     split_by_file,
     split_by_row,
@@ -32,7 +32,7 @@ def rows_of(*pairs):
 
 
 def labelled(number, label="a"):
-    return [LabelledText(f"{label} {index}", label) for index in range(number)]
+    return [LabeledText(f"{label} {index}", label) for index in range(number)]
 
 
 def counts_of(raw):
@@ -140,12 +140,12 @@ def test_texts_alike_but_for_punctuation_case_or_unicode_form_are_one_text(one, 
     ("one", "other"), [(":)", ":("), ("film 1", "film 2"), ("\u0915\u093f", "\u0915\u0940")]
 )
 def test_texts_of_other_letters_marks_or_digits_are_different(one, other):
-    assert shared_texts([LabelledText(one, "x")], [LabelledText(other, "x")]) == 0
+    assert shared_texts([LabeledText(one, "x")], [LabeledText(other, "x")]) == 0
 
 
 def test_texts_alike_are_drawn_to_one_side():
     rows = [
-        LabelledText(f"film {number}{end}", "ab"[number % 2])
+        LabeledText(f"film {number}{end}", "ab"[number % 2])
         for number in range(40)
         for end in ("", "!", "?")
     ]
@@ -382,7 +382,7 @@ def test_labels_alike_but_for_their_form_are_one_label_and_it_is_said(labels, ch
 
 
 def test_many_small_classes_hold_out_the_share_that_was_asked():
-    rows = [LabelledText(f"{c} {n}", f"class {c}") for c in range(100) for n in range(4)]
+    rows = [LabeledText(f"{c} {n}", f"class {c}") for c in range(100) for n in range(4)]
     split, _ = split_by_file(rows, 0.2, generator())
     assert [len(part) for part in split] == [324, 36, 40]
     assert {row.label for row in split.train} == {f"class {c}" for c in range(100)}
@@ -472,7 +472,7 @@ def test_a_missing_library_is_named(library, source, monkeypatch, tmp_path):
 
 
 def test_a_split_by_text_shares_none_and_is_stratified():
-    rows = [LabelledText(text, label) for _ in range(10) for text, label in VERDICTS]
+    rows = [LabeledText(text, label) for _ in range(10) for text, label in VERDICTS]
     train, held = split_by_text(rows, 0.2, generator())
     assert shared_texts(train, held) == 0
     assert (len(train), len(held)) == (160, 40)
@@ -480,22 +480,21 @@ def test_a_split_by_text_shares_none_and_is_stratified():
 
 
 def test_a_split_by_row_of_repeated_texts_shares_nearly_all():
-    rows = [LabelledText(text, label) for _ in range(10) for text, label in VERDICTS]
+    rows = [LabeledText(text, label) for _ in range(10) for text, label in VERDICTS]
     train, held = split_by_row(rows, 0.2, generator())
     assert (len(train), len(held)) == (160, 40)
     assert shared_texts(train, held) == len({row.text for row in held}) >= 15
 
 
 def test_a_class_with_one_text_keeps_it_in_training():
-    train, held = split_by_text([*labelled(10), LabelledText("lonely", "b")], 0.2, generator())
+    train, held = split_by_text([*labelled(10), LabeledText("lonely", "b")], 0.2, generator())
     assert "lonely" in {row.text for row in train}
     assert len(held) == 2
 
 
 def test_the_files_own_split_is_used():
     rows = [
-        LabelledText(str(n), "ab"[n % 2], ["train", "validation", "test"][n // 4])
-        for n in range(12)
+        LabeledText(str(n), "ab"[n % 2], ["train", "validation", "test"][n // 4]) for n in range(12)
     ]
     split, said = split_by_file(rows, 0.2, generator())
     assert [len(part) for part in split] == [4, 4, 4]
@@ -511,7 +510,7 @@ def test_what_the_file_does_not_split_is_drawn_by_text():
 
 def test_a_validation_without_a_test_becomes_the_test():
     rows = [
-        LabelledText(str(n), "ab"[n % 2], "train" if n < 20 else "validation") for n in range(24)
+        LabeledText(str(n), "ab"[n % 2], "train" if n < 20 else "validation") for n in range(24)
     ]
     split, said = split_by_file(rows, 0.2, generator())
     assert len(split.test) == 4

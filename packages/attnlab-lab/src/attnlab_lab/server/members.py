@@ -139,7 +139,7 @@ def _described(part: AttentionHeads, maps: _Maps, levels: int) -> dict[str, obje
     """Describe one attention: its maps, the groups of its heads, and the mean of each group."""
     weights, groups = maps.weights, part.groups
     flat = weights.flatten(0, 1)
-    means = [flat[groups.of == group].mean(0) for group in range(len(groups.centres))]
+    means = [flat[groups.of == group].mean(0) for group in range(len(groups.centers))]
     return {
         "name": attention_name(part.site),
         "headNames": [head_at(part.site, head) for head in range(weights.shape[1])],

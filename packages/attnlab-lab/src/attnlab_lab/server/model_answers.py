@@ -28,11 +28,7 @@ from attnlab.look.heads import (
     read_head,
 )
 from attnlab.look.inputs import Call
-from attnlab.look.questions import PassInputs, Question
-from attnlab.look.recording import Recording, record
-from attnlab.look.score_terms import ScoreTerms, why_of
-from attnlab.look.summaries import Summarize
-from attnlab.look.text_questions import (
+from attnlab.look.pretrained_questions import (
     TextAnswer,
     TextChoice,
     TextContinuation,
@@ -40,6 +36,10 @@ from attnlab.look.text_questions import (
     example_text,
     question_of,
 )
+from attnlab.look.questions import PassInputs, Question
+from attnlab.look.recording import Recording, record
+from attnlab.look.score_terms import ScoreTerms, why_of
+from attnlab.look.summaries import Summarize
 from attnlab.pretrained.model import Pretrained
 from attnlab_lab.server.heads import packed_head
 from attnlab_lab.server.patch_answers import has_one_answer, patch_map

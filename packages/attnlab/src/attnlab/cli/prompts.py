@@ -52,7 +52,7 @@ def open_prompts(name: str, model_options: PretrainedOptions) -> Prompts:
         model = open_model(name, head=model_options.ends_in)
 
         def ask_it(text: str) -> "Question":
-            from attnlab.look.text_questions import question_of
+            from attnlab.look.pretrained_questions import question_of
 
             require_tokenizer(model)
             return question_of(

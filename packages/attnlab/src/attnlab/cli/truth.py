@@ -65,16 +65,16 @@ def show(circuit: str, /, *, dial: str | None = None, as_json: AsJson = False) -
     """
     from attnlab.truth import build_circuit, label, turned
 
-    labelled = build_circuit(circuit)
-    labels = label(labelled)
+    built = build_circuit(circuit)
+    labels = label(built)
     if dial is not None:
-        labelled, labels = turned(labelled, dial, labels)
+        built, labels = turned(built, dial, labels)
     shares = labels.by_input.sum(0).tolist()
     rows = []
     for unit, used, needed, inputs in zip(
         labels.units, labels.used, labels.needed, shares, strict=True
     ):
-        kind = labelled.kinds.get(unit, "feed-forward")
+        kind = built.kinds.get(unit, "feed-forward")
         rows.append([unit, kind, _YES[used], _YES[needed], f"{inputs:,}"])
     edges = labels.needed_edges
     columns = ("unit", "kind", "used", "needed", "inputs it changes alone")
@@ -82,8 +82,8 @@ def show(circuit: str, /, *, dial: str | None = None, as_json: AsJson = False) -
         units = [dict(zip(columns, row, strict=True)) for row in rows]
         print_json({"circuit": circuit, "dial": dial, "units": units, "edges": edges})
         return 0
-    words = f"{labelled.num_inputs} inputs, {labels.sets:,} sets of cuts"
-    say(f"{circuit} ({labelled.ladder}): {words}")
+    words = f"{built.num_inputs} inputs, {labels.sets:,} sets of cuts"
+    say(f"{circuit} ({built.ladder}): {words}")
     show_table(columns, rows)
     say(f"{len(edges)} of {len(labels.edges)} edges are needed")
     for sender, receiver in edges:

@@ -32,19 +32,19 @@ _EDGES = ("head", "query", "key", "row", "step")
 class CutEdge(Edit):
     """Keep the queries from attending to the keys; lists cut every pair.
 
-    renormalise: the other keys of each row share its weight, as if the key had been masked. With
+    renormalize: the other keys of each row share its weight, as if the key had been masked. With
     False the weight is lost, and the row sums to less than one.
     """
 
-    renormalise: bool = True
+    renormalize: bool = True
 
     NARROWS = _EDGES
     NOTHING = "none of these queries attends to any of these keys. Are query= and key= swapped?"
 
     @property
     def suffix(self) -> str:
-        """The mask, or with renormalise=False the weights."""
-        return "mask" if self.renormalise else "weights"
+        """The mask, or with renormalize=False the weights."""
+        return "mask" if self.renormalize else "weights"
 
     def check(self) -> None:
         """Require an edge to cut."""
@@ -53,7 +53,7 @@ class CutEdge(Edit):
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return a mask without the edges, or weights of zero."""
-        if self.renormalise:
+        if self.renormalize:
             return _with_allowed(values, torch.zeros_like(values, dtype=torch.bool))
         return torch.zeros_like(values)
 

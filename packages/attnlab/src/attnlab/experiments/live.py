@@ -18,9 +18,9 @@ from attnlab.experiments.notebook import Asker, EditableView, PageState, is_draw
 from attnlab.experiments.population import Population
 from attnlab.experiments.prompts import ask
 from attnlab.experiments.report import Report
+from attnlab.look.pretrained_questions import TextContinuation, example_text
 from attnlab.look.questions import Classification, Continuation, Question
 from attnlab.look.readers import model_name, reader_of
-from attnlab.look.text_questions import TextContinuation, example_text
 from attnlab.look.trace import Trace
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder

@@ -25,8 +25,8 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     Args:
         run: a report, a run's folder or model, or a member's (`runs/sorting-100-seeds/17`); or a
             pretrained model, live or by whatever `load` takes.
-        text: what the model shall read, such as "cab".
-        options: of a pretrained model, see `attnlab.look.text_questions.question_of`: pair, steps,
+        text: what the model shall read, such as "cab". options: of a pretrained model, see
+        `attnlab.look.pretrained_questions.question_of`: pair, steps,
             target.
 
     Returns:
@@ -50,7 +50,7 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     for name in options:
         if name not in _OPTIONS:
             raise WrongUsage(f"ask takes no {name}=; {did_you_mean(name, _OPTIONS)}")
-    from attnlab.look.text_questions import question_of
+    from attnlab.look.pretrained_questions import question_of
     from attnlab.pretrained.model import Pretrained
 
     model = run

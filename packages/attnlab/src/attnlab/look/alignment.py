@@ -72,12 +72,12 @@ def medoid(apart: Tensor) -> int:
 class Groups:
     """Heads in groups.
 
-    centres: the number of each group's most typical head, largest group first. of: each head's
+    centers: the number of each group's most typical head, largest group first. of: each head's
     group, (heads,). separation: the mean silhouette of the groups. chance: the largest
     separation of several shuffles of the heads. tried: the separation for each number of groups.
     """
 
-    centres: list[int]
+    centers: list[int]
     of: Tensor
     separation: float
     chance: float
@@ -114,10 +114,10 @@ def find_groups(
     if not tried or tried[best] <= chance:
         one = torch.zeros(len(marks), dtype=torch.int64)
         return Groups([medoid(apart)], one, 0.0, chance, tried)
-    centres, of = groupings[best]
-    sizes = torch.bincount(of, minlength=len(centres))
+    centers, of = groupings[best]
+    sizes = torch.bincount(of, minlength=len(centers))
     ranking = sizes.argsort(descending=True, stable=True)
-    ranked = [centres[group] for group in ranking.tolist()]
+    ranked = [centers[group] for group in ranking.tolist()]
     return Groups(ranked, ranking.argsort()[of], tried[best], chance, tried)
 
 
@@ -138,18 +138,18 @@ def _group(apart: Tensor, count: int) -> tuple[list[int], Tensor]:
     Kaufman and Rousseeuw (1990). A start from the furthest item would let one outlier hide two
     kinds.
     """
-    centres = [medoid(apart)]
-    while len(centres) < count:
-        nearest = apart[:, centres].amin(1, keepdim=True)
-        centres.append(int(torch.minimum(nearest, apart).sum(0).argmin()))
+    centers = [medoid(apart)]
+    while len(centers) < count:
+        nearest = apart[:, centers].amin(1, keepdim=True)
+        centers.append(int(torch.minimum(nearest, apart).sum(0).argmin()))
     for _ in range(20):
-        of = apart[:, centres].argmin(1)
-        new = list(centres)
+        of = apart[:, centers].argmin(1)
+        new = list(centers)
         for group in range(count):
             members = (of == group).nonzero().flatten()
             if len(members):
                 new[group] = int(members[medoid(apart[members][:, members])])
-        if new == centres:
+        if new == centers:
             break
-        centres = new
-    return centres, apart[:, centres].argmin(1)
+        centers = new
+    return centers, apart[:, centers].argmin(1)

@@ -38,10 +38,10 @@ class TransformerConfig(Config):
     )
     projections: ProjectionKind = option("dense", "how queries, keys and values are made")
     rank: int | None = option(
-        None, "rank of factorised projections; none: the head's width", low=1, high=65_536
+        None, "rank of factorized projections; none: the head's width", low=1, high=65_536
     )
     temperature: float = option(
-        1.0, "of the softmax inside factorised projections", low=1e-3, high=1e3
+        1.0, "of the softmax inside factorized projections", low=1e-3, high=1e3
     )
     bias: bool = option(True, "biases in projections and feed-forward")
     scale_embedding: bool = option(False, "multiply token embeddings by the root of their width")

@@ -96,7 +96,7 @@ def attend_rows(
     scale: float,
     band: tuple[int, int] = (FAR, FAR),
     value: Tensor | None = None,
-    telling: SummaryRequest | None = None,
+    request: SummaryRequest | None = None,
 ) -> Tensor | None:
     """Compute attention over values, if given, and fill in the numbers that a summary wants.
 
@@ -107,7 +107,7 @@ def attend_rows(
         scale: of the products.
         band: how far back and ahead a query may look; the queries are the last positions.
         value: (..., key, value_width)
-        telling: what a summary wants.
+        request: what a summary wants.
 
     Raises:
         MemoryError: the scores of a block of rows do not fit.
@@ -147,8 +147,8 @@ def attend_rows(
     )
     if value is None:
         work.output = None
-    if telling is not None:
-        telling.fill_in(work)
+    if request is not None:
+        request.fill_in(work)
     if kernel.attend_rows(ctypes.byref(work)):
         raise MemoryError("memory ran out; give fewer keys at a time, or let fewer threads work.")
     return None if value is None else output

@@ -24,9 +24,9 @@ def layer_norm(
     The variance is the biased one (divided by the width), and ε stands inside the root, as in
     PyTorch.
     """
-    centred = x - x.mean(-1, keepdim=True)
-    variance = centred.square().mean(-1, keepdim=True)
-    normed = centred / (variance + epsilon).sqrt()
+    centered = x - x.mean(-1, keepdim=True)
+    variance = centered.square().mean(-1, keepdim=True)
+    normed = centered / (variance + epsilon).sqrt()
     if gain is not None:
         normed = normed * gain
     if bias is not None:

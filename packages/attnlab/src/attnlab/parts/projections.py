@@ -1,6 +1,6 @@
 """Projections: the matrices that make queries, keys and values.
 
-`dense` is a plain matrix. A factorised one is made, for each head, from A (d_model × rank) and B
+`dense` is a plain matrix. A factorized one is made, for each head, from A (d_model × rank) and B
 (rank × head_width): `softmax_row(A B / temperature)`, a row-stochastic matrix; by itself it is
 `strict`, times a free base matrix, element by element, it is `gated`.
 """
@@ -31,7 +31,7 @@ def factorised_weight(
     return mixture * base
 
 
-class FactorisedProjection(nn.Module):
+class FactorizedProjection(nn.Module):
     """A projection of all heads, each made from its own A and B.
 
     Parameters: `a` (head, d_model, rank), `b` (head, rank, head_width), and, when gated, `base`
@@ -89,7 +89,7 @@ class FactorisedProjection(nn.Module):
         )
 
 
-Projection: TypeAlias = Linear | FactorisedProjection
+Projection: TypeAlias = Linear | FactorizedProjection
 
 
 def make_projection(
@@ -102,7 +102,7 @@ def make_projection(
     temperature: float = 1.0,
     bias: bool = True,
 ) -> Projection:
-    """Make a projection by its kind; factorised ones have no bias and need a rank, dense ones start
+    """Make a projection by its kind; factorized ones have no bias and need a rank, dense ones start
     Xavier-uniform."""
     if kind == "dense":
         dense = Linear(d_model, num_heads * head_width, bias=bias)
@@ -113,6 +113,6 @@ def make_projection(
     require_choice("projections", kind, ProjectionKind)
     if rank is None:
         raise WrongUsage(f"{kind} projections need a rank; got none.")
-    return FactorisedProjection(
+    return FactorizedProjection(
         d_model, num_heads, head_width, rank=rank, temperature=temperature, gated=kind == "gated"
     )

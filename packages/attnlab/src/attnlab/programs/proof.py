@@ -26,7 +26,7 @@ from attnlab.programs import check, check_program
 from attnlab.programs.compiled_program import CompiledProgram
 from attnlab.programs.interpreter import Codes
 from attnlab.programs.language import Program
-from attnlab.programs.questions import (
+from attnlab.programs.proof_inputs import (
     Numbers,
     ProgramInputs,
     ProofBatch,

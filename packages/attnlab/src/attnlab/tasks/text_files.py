@@ -63,12 +63,12 @@ class Columns:
             raise WrongUsage(f"delimiter must be one character; got {self.delimiter!r}.")
 
 
-LabelledRow = dict[str, object]
+LabeledRow = dict[str, object]
 """A row by the names text, label and split, the values as they came; or by `texts.REFUSED` alone,
 the reason why it was left out."""
 
 
-def read_texts(source: str, columns: Columns | None = None) -> list[LabelledRow]:
+def read_texts(source: str, columns: Columns | None = None) -> list[LabeledRow]:
     """Read the rows of a CSV, TSV, JSON, JSONL or Parquet file, or of a data set on the hub.
 
     Returns:
@@ -143,7 +143,7 @@ def _pick(names: Sequence[str], columns: Columns, where: str) -> dict[str, str]:
     return chosen
 
 
-def _read_csv(path: Path, columns: Columns) -> list[LabelledRow]:
+def _read_csv(path: Path, columns: Columns) -> list[LabeledRow]:
     try:
         return _read_cells(path, columns, columns.delimiter or ",")
     except csv.Error as error:
@@ -154,7 +154,7 @@ def _read_csv(path: Path, columns: Columns) -> list[LabelledRow]:
         ) from None
 
 
-def _read_tsv(path: Path, columns: Columns) -> list[LabelledRow]:
+def _read_tsv(path: Path, columns: Columns) -> list[LabeledRow]:
     try:
         return _read_cells(path, columns, "\t")
     except csv.Error:  # many a TSV knows no quoting: there a quote is a character like any other
@@ -167,7 +167,7 @@ def _read_tsv(path: Path, columns: Columns) -> list[LabelledRow]:
 
 def _read_cells(
     path: Path, columns: Columns, delimiter: str, quoting: Quoting = csv.QUOTE_MINIMAL
-) -> list[LabelledRow]:
+) -> list[LabeledRow]:
     content = _decoded(path, columns.encoding)
     limit = csv.field_size_limit(2**31 - 1)
     rows = CsvRows(_lines(content), delimiter, quoting, strict=True)
@@ -194,7 +194,7 @@ def _lines(content: str) -> Iterable[str]:
     return io.StringIO(content, newline="")
 
 
-def _row_of(cells: Sequence[str], header: Sequence[str], places: Mapping[str, int]) -> LabelledRow:
+def _row_of(cells: Sequence[str], header: Sequence[str], places: Mapping[str, int]) -> LabeledRow:
     if len(cells) != len(header):
         return {REFUSED: "rows with more or fewer cells than the file has columns, left out"}
     if cells == header:
@@ -202,7 +202,7 @@ def _row_of(cells: Sequence[str], header: Sequence[str], places: Mapping[str, in
     return {name: cells[place] for name, place in places.items()}
 
 
-def _read_json(path: Path, columns: Columns) -> list[LabelledRow]:
+def _read_json(path: Path, columns: Columns) -> list[LabeledRow]:
     """Read a JSON array of objects, or an object a line."""
     content = _decoded(path, columns.encoding)
     if content.lstrip().startswith("["):
@@ -217,7 +217,7 @@ def _read_json(path: Path, columns: Columns) -> list[LabelledRow]:
     return [{name: row.get(column) for name, column in chosen.items()} for row in values]
 
 
-def _array(content: str, path: Path) -> list[LabelledRow]:
+def _array(content: str, path: Path) -> list[LabeledRow]:
     try:
         values: list[Any] = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -230,8 +230,8 @@ def _array(content: str, path: Path) -> list[LabelledRow]:
     return values
 
 
-def _objects_of_lines(content: str, path: Path) -> list[LabelledRow]:
-    values: list[LabelledRow] = []
+def _objects_of_lines(content: str, path: Path) -> list[LabeledRow]:
+    values: list[LabeledRow] = []
     for number, line in enumerate(content.split("\n"), 1):
         if not line.strip():
             continue
@@ -248,7 +248,7 @@ def _objects_of_lines(content: str, path: Path) -> list[LabelledRow]:
     return values
 
 
-def _read_parquet(path: Path, columns: Columns) -> list[LabelledRow]:
+def _read_parquet(path: Path, columns: Columns) -> list[LabeledRow]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -274,7 +274,7 @@ def _plain_value(value: Any) -> object:
     return plain
 
 
-def _read_hub(name: str, columns: Columns) -> list[LabelledRow]:
+def _read_hub(name: str, columns: Columns) -> list[LabeledRow]:
     try:
         import datasets
     except ImportError:
@@ -287,7 +287,7 @@ def _read_hub(name: str, columns: Columns) -> list[LabelledRow]:
     except Exception as error:  # the library raises errors of many kinds, all about the world
         words = str(error).splitlines()[0][:200]
         raise CouldNotRun(f"could not load {name} from the hub: {words}") from None
-    rows: list[LabelledRow] = []
+    rows: list[LabeledRow] = []
     known = list(itertools.chain(*SPLITS.values()))
     for split, table in splits.items():
         if split not in known:
@@ -328,7 +328,7 @@ def _decoded(path: Path, encoding: str) -> str:
     return text
 
 
-_READERS: dict[str, Callable[[Path, Columns], list[LabelledRow]]] = {
+_READERS: dict[str, Callable[[Path, Columns], list[LabeledRow]]] = {
     ".csv": _read_csv,
     ".tsv": _read_tsv,
     ".jsonl": _read_json,

@@ -32,7 +32,7 @@ _WHOLE = re.compile(r"[+-]?\d+\.0*|[+-]\d+")
 
 
 @dataclass(frozen=True)
-class LabelledText:
+class LabeledText:
     """One row: a text, its label, and the split its file puts it in (None where it says
     nothing)."""
 
@@ -45,16 +45,16 @@ class LabelledText:
 class Collection:
     """Rows that are fit for use, and the counts made on the way: (description, number)."""
 
-    rows: list[LabelledText]
+    rows: list[LabeledText]
     counts: list[tuple[str, int]]
 
 
 class TextSplit(NamedTuple):
     """Rows for training, for validation and for test."""
 
-    train: list[LabelledText]
-    validation: list[LabelledText]
-    test: list[LabelledText]
+    train: list[LabeledText]
+    validation: list[LabeledText]
+    test: list[LabeledText]
 
 
 def letters_of(text: str) -> str:
@@ -122,10 +122,10 @@ def tidied(raw: Iterable[Mapping[str, object]]) -> Collection:
     return Collection(rows, list(counts.items()))
 
 
-def _distinct(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> list[LabelledText]:
+def _distinct(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> list[LabeledText]:
     """Return each text once, in the first of its splits, if it has one label."""
     labels_of: defaultdict[str, set[str]] = defaultdict(set)
-    first: dict[str, LabelledText] = {}
+    first: dict[str, LabeledText] = {}
     for text_row in _read(raw, counts):
         key = clean(text_row.text)
         if not key:
@@ -144,7 +144,7 @@ def _distinct(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> list
     return rows
 
 
-def _read(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> Iterator[LabelledText]:
+def _read(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> Iterator[LabeledText]:
     """Yield the rows that have a text, a label and, where any row has one, a split."""
     counts[_READ] = len(raw)
     rows = list(_legible(raw, counts))
@@ -156,7 +156,7 @@ def _read(raw: Sequence[Mapping[str, object]], counts: Counter[str]) -> Iterator
             counts[_MISSING] += 1
             continue
         # Half a surrogate pair, which JSON can hold, is no character and could not be written down.
-        yield LabelledText(str(row["text"]).encode("utf-8", "replace").decode(), label, split)
+        yield LabeledText(str(row["text"]).encode("utf-8", "replace").decode(), label, split)
 
 
 def _legible(
@@ -209,7 +209,7 @@ def _folded(label: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", seen).casefold().split())
 
 
-def _in_earliest_split(rows: list[LabelledText], counts: Counter[str]) -> list[LabelledText]:
+def _in_earliest_split(rows: list[LabeledText], counts: Counter[str]) -> list[LabeledText]:
     """Keep texts that are alike by their letters in the first split; count the others."""
     earliest: dict[str, int] = {}
     for row in rows:
@@ -225,29 +225,29 @@ def _in_earliest_split(rows: list[LabelledText], counts: Counter[str]) -> list[L
 
 
 def split_by_row(
-    rows: Sequence[LabelledText], share: float, generator: torch.Generator
-) -> tuple[list[LabelledText], list[LabelledText]]:
+    rows: Sequence[LabeledText], share: float, generator: torch.Generator
+) -> tuple[list[LabeledText], list[LabeledText]]:
     """Hold out a share of the rows of each class, whatever their texts: repeated texts land on both
     sides."""
     return _stratified([[row] for row in rows], share, generator)
 
 
 def split_by_text(
-    rows: Sequence[LabelledText], share: float, generator: torch.Generator
-) -> tuple[list[LabelledText], list[LabelledText]]:
+    rows: Sequence[LabeledText], share: float, generator: torch.Generator
+) -> tuple[list[LabeledText], list[LabeledText]]:
     """Hold out a share of the distinct texts of each class, with all their rows: no text is on both
     sides.
 
     Texts are told apart by `letters_of`. A class with a single text keeps it in training.
     """
-    groups: defaultdict[str, list[LabelledText]] = defaultdict(list)
+    groups: defaultdict[str, list[LabeledText]] = defaultdict(list)
     for row in rows:
         groups[letters_of(row.text)].append(row)
     return _stratified(list(groups.values()), share, generator)
 
 
 def split_by_file(
-    rows: Sequence[LabelledText], share: float, generator: torch.Generator
+    rows: Sequence[LabeledText], share: float, generator: torch.Generator
 ) -> tuple[TextSplit, str]:
     """Split as the file says, as far as it does, and by distinct text where it does not.
 
@@ -257,7 +257,7 @@ def split_by_file(
     Raises:
         WrongUsage: a part would be empty.
     """
-    parts: defaultdict[str | None, list[LabelledText]] = defaultdict(list)
+    parts: defaultdict[str | None, list[LabeledText]] = defaultdict(list)
     for row in rows:
         parts[row.split].append(row)
     said = []
@@ -287,14 +287,14 @@ def split_by_file(
     return split, " ".join(said)
 
 
-def shared_texts(one: Iterable[LabelledText], other: Iterable[LabelledText]) -> int:
+def shared_texts(one: Iterable[LabeledText], other: Iterable[LabeledText]) -> int:
     """Count the distinct texts, by `letters_of`, that are on both sides."""
     return len({letters_of(row.text) for row in one} & {letters_of(row.text) for row in other})
 
 
 def _stratified(
-    groups: Sequence[list[LabelledText]], share: float, generator: torch.Generator
-) -> tuple[list[LabelledText], list[LabelledText]]:
+    groups: Sequence[list[LabeledText]], share: float, generator: torch.Generator
+) -> tuple[list[LabeledText], list[LabeledText]]:
     by_label: defaultdict[str, list[int]] = defaultdict(list)
     for number, group in enumerate(groups):
         by_label[group[0].label].append(number)
@@ -306,7 +306,7 @@ def _stratified(
     held: set[int] = set()
     for numbers, num_held in zip(shuffled, sizes, strict=True):
         held.update(numbers[:num_held])
-    sides: tuple[list[LabelledText], list[LabelledText]] = ([], [])
+    sides: tuple[list[LabeledText], list[LabeledText]] = ([], [])
     for number, group in enumerate(groups):
         sides[number in held].extend(group)
     return sides
@@ -324,7 +324,7 @@ def _held_of_each(sizes: Sequence[int], share: float, generator: torch.Generator
     return held
 
 
-def _split_number(row: LabelledText) -> int:
+def _split_number(row: LabeledText) -> int:
     """Return a row's split as a number; rows without a split all have the same."""
     return 0 if row.split is None else list(SPLITS).index(row.split)
 

@@ -73,9 +73,9 @@ def test_each_other_control_is_its_definition(seed):
         draw = {name: generator(seed, "effects", name, 1, str(head)) for name in names}
         donors = other_rows(len(real), draw["frozen"])
         patterns = {
-            "mean": HeadPatterns.renormalised(real.mean(0).expand_as(weights), allowed),
+            "mean": HeadPatterns.renormalized(real.mean(0).expand_as(weights), allowed),
             "value_zeroed": weights.masked_fill(weights == weights.amax(-1, keepdim=True), 0.0),
-            "frozen": HeadPatterns.renormalised(real[donors], allowed),
+            "frozen": HeadPatterns.renormalized(real[donors], allowed),
             "shuffled": _shuffled(
                 weights.unsqueeze(1), allowed.unsqueeze(1), draw["shuffled"]
             ).squeeze(1),
@@ -110,7 +110,7 @@ def test_patterns_keep_to_allowed_keys_and_sum_to_one():
     weights = torch.tensor([[0.5, 0.3, 0.2], [0.0, 0.0, 1.0], [0.2, 0.3, 0.5]])
     allowed = torch.tensor([[True, True, False], [True, True, False], [False, False, False]])
     expected = torch.tensor([[0.625, 0.375, 0], [0.5, 0.5, 0], [0, 0, 0]])
-    assert torch.allclose(HeadPatterns.renormalised(weights, allowed), expected)
+    assert torch.allclose(HeadPatterns.renormalized(weights, allowed), expected)
 
 
 def planted(seed):

@@ -172,7 +172,7 @@ heads take the values of the next group | edits.effects.baseline | controls
 + value = value[:, value.shape[1] - head - 1 : value.shape[1] - head]
 shuffled weights fall on blocked keys | edits.effects.controls | shuffles
 - chance.masked_fill(~allowed, 2.0).argsort(-1)
-+ draw.argsort(-1)
++ chance.argsort(-1)
 """
 
 

@@ -18,7 +18,7 @@ CHECKS = {
 }
 
 IN_PYTHON = """
-the diagonal block is not masked | question | torch causal
+the diagonal block is not masked | summary_inputs | torch causal
 - (distance <= self.left) & (distance >= -self.right)
 + distance <= self.left
 the last key that a mask shows is cut off | row_blocks | torch padding
@@ -33,7 +33,7 @@ a tie is left to topk | summary | torch ties
 top keys are counted from the block | summary | torch window
 - keys + first_key
 + keys
-blocks that nobody sees are computed | question | torch blocks
+blocks that nobody sees are computed | summary_inputs | torch blocks
 - queries.stop + self.mask_offset + self.right
 + self.num_keys
 """

@@ -6,7 +6,7 @@ import torch
 
 from attnlab import native as attnlab_native
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.summaries import Summarize, question, summarize
+from attnlab.look.summaries import Summarize, summarize, summary_inputs
 from attnlab.look.summaries.row_blocks import summary_of_weights
 from attnlab.native import attention, compiler_name, vectors
 from attnlab.parts.attend import attention_scores, attention_weights
@@ -209,14 +209,14 @@ def test_vast_numbers_take_the_careful_way():
 
 def test_blocks_in_which_nothing_can_be_seen_are_not_computed(monkeypatch):
     computed = []
-    scores = question.SummaryInputs.scores
+    scores = summary_inputs.SummaryInputs.scores
 
     def counted(self, *block):
         found = scores(self, *block)
         computed.append(found.numel())
         return found
 
-    monkeypatch.setattr(question.SummaryInputs, "scores", counted)
+    monkeypatch.setattr(summary_inputs.SummaryInputs, "scores", counted)
     monkeypatch.setattr("attnlab.look.summaries.row_blocks._CPU_NUMBERS", 20 * 400)
     query, key = torch.randn(400, 4), torch.randn(400, 4)
     padding = torch.arange(400) < 100

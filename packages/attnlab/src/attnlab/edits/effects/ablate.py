@@ -226,7 +226,7 @@ def ablate(
             tensor of ids, a tuple (source, target), or a mapping of what the model's forward takes.
             A text is read to its end, where the answer begins; `record` reads the answer too.
         what: "heads": a head's output is zero. "edges": one query may not attend to one key, in all
-            heads at once, and its other weights are renormalised; "head edges": in one head alone.
+            heads at once, and its other weights are renormalized; "head edges": in one head alone.
             "layers": a block returns its input. "mlps", "attentions": the part adds nothing.
         metric: "logit", "probability", "loss", "accuracy", "kl" or "cosine"; a function of the
             logits; or a `Metric`, such as `Metric("logit_difference", " Mary", " John")`.

@@ -154,8 +154,8 @@ class HeadPatterns:
         return self.weights.masked_fill(~self.real.unsqueeze(-1), 0.0)
 
     @staticmethod
-    def renormalised(weights: Tensor, allowed: Tensor) -> Tensor:
-        """Keep the weights on allowed keys, and renormalise the rows: (..., query, key) -> same.
+    def renormalized(weights: Tensor, allowed: Tensor) -> Tensor:
+        """Keep the weights on allowed keys, and renormalize the rows: (..., query, key) -> same.
 
         A row without weight on allowed keys is spread evenly over them; one without allowed keys
         stays zero. NaN, which padded queries have, counts as zero.

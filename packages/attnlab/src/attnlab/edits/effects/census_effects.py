@@ -20,7 +20,7 @@ from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_name
 from attnlab.look.inputs import Call
 from attnlab.look.long_text.inputs import arguments_for
-from attnlab.look.text_questions import kind_of
+from attnlab.look.pretrained_questions import kind_of
 from attnlab.models.decoder import Decoder
 from attnlab.pretrained.model import Pretrained
 

@@ -10,7 +10,7 @@ There are seven controls. The first five keep the head's values and change its w
     value_zeroed   the value of the key with the largest weight is zero (Mohebbi et al. 2023)
     zeroed         the head's output is zero
 
-A pattern of another input, whose padding differs, is renormalised on the allowed keys. A sharp
+A pattern of another input, whose padding differs, is renormalized on the allowed keys. A sharp
 pattern need not matter, and one that matters need not be sharp (Jain and Wallace 2019; Wiegreffe
 and Pinter 2019); heads where picture and effect disagree are listed.
 
@@ -410,16 +410,16 @@ def _writer(
         if control == "value_zeroed":
             weights = weights.scatter(-1, weights.argmax(-1, keepdim=True), 0.0)
         elif control == "uniform":
-            weights = HeadPatterns.renormalised(allowed.to(weights.dtype), allowed)
+            weights = HeadPatterns.renormalized(allowed.to(weights.dtype), allowed)
         elif control == "first":
             weights = (allowed & (allowed.cumsum(-1) == 1)).to(weights.dtype)
         elif control == "mean":
-            weights = HeadPatterns.renormalised(
+            weights = HeadPatterns.renormalized(
                 not_none(means)[place.head].to(weights).expand_as(weights), allowed
             )
         elif control == "frozen":
             donors = other_rows(len(weights), generator).to(weights.device)
-            weights = HeadPatterns.renormalised(pattern.real_weights[donors], allowed)
+            weights = HeadPatterns.renormalized(pattern.real_weights[donors], allowed)
         else:
             weights = _shuffled(weights, allowed, generator)
         gathered = weighted_values(weights, pattern.value)

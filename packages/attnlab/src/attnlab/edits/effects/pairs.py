@@ -19,16 +19,16 @@ from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.look.inputs import Call, Inputs, is_text
 from attnlab.look.position_names import position_names
-from attnlab.look.questions import Classification, Continuation, Question, Translation
-from attnlab.look.readers import reader_of
-from attnlab.look.target_ids import AnswerTarget, target_ids
-from attnlab.look.text_questions import (
+from attnlab.look.pretrained_questions import (
     TextAnswer,
     TextChoice,
     TextContinuation,
     kind_of,
     question_of,
 )
+from attnlab.look.questions import Classification, Continuation, Question, Translation
+from attnlab.look.readers import reader_of
+from attnlab.look.target_ids import AnswerTarget, target_ids
 from attnlab.pretrained.model import Pretrained
 from attnlab.shapes import shape_text
 

@@ -1,7 +1,7 @@
 """`anatomy`: attention taken apart, one property at a time.
 
 Eight small experiments on attnlab's own parts, each with figures, numbers over many random draws
-and claims: `scaling`, `masking`, `mask_value`, `rank`, `heads`, `position`, `normalisation`,
+and claims: `scaling`, `masking`, `mask_value`, `rank`, `heads`, `position`, `normalization`,
 `complexity`. `only` runs one of them alone.
 """
 

@@ -7,7 +7,7 @@ from attnlab.experiments.anatomy import (
     causal_mask,
     complexity,
     mask_value,
-    normalisation,
+    normalization,
     position,
     rank,
     score_scale,
@@ -27,7 +27,7 @@ PARTS: dict[str, Callable[[AnatomyConfig, RunContext], PartResult]] = {
     "rank": rank.show,
     "heads": two_relations.show,
     "position": position.show,
-    "normalisation": normalisation.show,
+    "normalization": normalization.show,
     "complexity": complexity.show,
 }
 """The experiments, in the order of the report."""

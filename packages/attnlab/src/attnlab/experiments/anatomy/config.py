@@ -13,7 +13,7 @@ SHORTEST = 32  # tokens, the first length that complexity measures
 _LONGEST = (1_024, 2_048, 4_096)
 
 AnatomyPart = Literal[
-    "all", "scaling", "masking", "mask_value", "rank", "heads", "position", "normalisation",
+    "all", "scaling", "masking", "mask_value", "rank", "heads", "position", "normalization",
     "complexity",
 ]  # fmt: skip
 

@@ -52,12 +52,12 @@ def _map_choices(heads: PopulationHeads, part: AttentionHeads) -> list[MapChoice
     """Draw the mean weights of each group, and of each role."""
     flat, groups = part.means.flatten(0, 1), part.groups
     head_groups, roles = [], []
-    for group, centre in enumerate(groups.centres):
+    for group, center in enumerate(groups.centers):
         members, letter = flat[groups.of == group], string.ascii_uppercase[group]
         of_mean = f"group {letter}, mean of {len(members):,} of {len(flat):,} heads"
         head_groups.append(_map(heads, part, of_mean, members.mean(0)))
         of_middle = f"group {letter}, the head in its middle"
-        head_groups.append(_map(heads, part, of_middle, flat[centre]))
+        head_groups.append(_map(heads, part, of_middle, flat[center]))
     for place, mean in enumerate(aligned(part.means, part.order).mean(0)):
         roles.append(_map(heads, part, f"part {place}", mean))
     name = attention_name(part.site)
@@ -77,14 +77,14 @@ def groups_note(groups: Groups) -> str:
     """Say how many groups the heads fall into, and how far apart these are."""
     if not groups.tried:
         return "One group: there are too few heads to tell groups from chance."
-    if len(groups.centres) == 1:
+    if len(groups.centers) == 1:
         return (
             "One group: heads do not fall apart into groups any better than shuffled heads do "
             f"(separation {max(groups.tried.values()):.2f} and {groups.chance:.2f}; 1: every group "
             "is one pattern, 0: groups run together)."
         )
     return (
-        f"{len(groups.centres)} groups, separation {groups.separation:.2f} (1: every group is one "
+        f"{len(groups.centers)} groups, separation {groups.separation:.2f} (1: every group is one "
         f"pattern, 0: they run together); of shuffled heads, at most {groups.chance:.2f}."
     )
 
@@ -142,13 +142,13 @@ def _groups_table(heads: PopulationHeads) -> Table:
     has_solved = population.solved.any(1)[heads.members]
     for part in heads.parts:
         num_members, num_heads = part.means.shape[:2]
-        of, centres = part.groups.of.view(num_members, num_heads), part.groups.centres
-        for group, centre in enumerate(centres):
+        of, centers = part.groups.of.view(num_members, num_heads), part.groups.centers
+        for group, center in enumerate(centers):
             has_it = (of == group).any(1)
             owners = int(has_it.sum())
             share = interval_text(share_interval(owners, num_members), ".0%")
             solved = int(has_solved[has_it].sum())
-            typical = population.name(heads.members[centre // num_heads])
+            typical = population.name(heads.members[center // num_heads])
             rows.append(
                 [
                     attention_name(part.site),
@@ -156,7 +156,7 @@ def _groups_table(heads: PopulationHeads) -> Table:
                     int((of == group).sum()),
                     f"{owners:,} of {num_members:,}, {share}",
                     f"{solved:,} of {owners:,}",
-                    f"head {centre % num_heads} of seed {typical}",
+                    f"head {center % num_heads} of seed {typical}",
                 ]
             )
     return Table(rows=rows, **WORDS.texts("groups"))

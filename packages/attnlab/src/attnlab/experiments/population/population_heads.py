@@ -132,7 +132,7 @@ def _part(site: str, trained: Tensor, fresh: Tensor, blocked: Tensor, seed: int)
     }
     num_grouped = max(1, _MOST_GROUPED // marks.shape[1]) * marks.shape[1]
     groups = find_groups(heads[:num_grouped], places, generator)
-    nearest = distances(heads, heads[groups.centres]).argmin(1)
+    nearest = distances(heads, heads[groups.centers]).argmin(1)
     return AttentionHeads(
         site, trained.mean(2), blocked, marks, order, spread, replace(groups, of=nearest)
     )

@@ -10,7 +10,7 @@ from attnlab.errors import WrongUsage
 from attnlab.experiments.sentiment.config import NAME, WORDS, SentimentConfig
 from attnlab.tasks.text_files import read_texts
 from attnlab.tasks.texts import (
-    LabelledText,
+    LabeledText,
     TextSplit,
     shared_texts,
     split_by_file,
@@ -66,7 +66,7 @@ def load_data(config: SentimentConfig, seed: int) -> Data:
 
 
 def _built_in(config: SentimentConfig, seed: int) -> Data:
-    rows = [LabelledText(*verdict) for verdict in VERDICTS] * config.repeats
+    rows = [LabeledText(*verdict) for verdict in VERDICTS] * config.repeats
     arrangements = []
     for name, divide in (("by text", split_by_text), ("by row", split_by_row)):
         train, held = divide(rows, config.held_out, seeds.generator(seed, NAME, "split", name))

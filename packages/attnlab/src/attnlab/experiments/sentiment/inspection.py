@@ -17,7 +17,7 @@ from attnlab.look.heads import head_at
 from attnlab.look.questions import Classification
 from attnlab.look.trace import Trace
 from attnlab.models.encoder import Encoder
-from attnlab.tasks.texts import LabelledText
+from attnlab.tasks.texts import LabeledText
 from attnlab.tasks.tokenizers import UNK, PartTokenizer, TextTokenizer, clean
 
 UNKNOWN_WORDS = WORDS.text("unknown")
@@ -81,7 +81,7 @@ def texts_to_show(
     return list(chosen.values())
 
 
-def _short_texts(tokenizer: TextTokenizer, rows: Sequence[LabelledText]) -> list[int]:
+def _short_texts(tokenizer: TextTokenizer, rows: Sequence[LabeledText]) -> list[int]:
     """Return the places of the texts that are short enough, or of the shortest."""
     lengths = [tokenizer.count(row.text) for row in rows]
     places = [place for place, length in enumerate(lengths) if length <= _LONGEST_SHOWN]

@@ -23,7 +23,7 @@ from attnlab.errors import not_none
 from attnlab.experiments.sentiment.config import NAME, ModelName, SentimentConfig
 from attnlab.models.encoder import Encoder
 from attnlab.tasks import tokenizers
-from attnlab.tasks.texts import LabelledText
+from attnlab.tasks.texts import LabeledText
 
 _BUCKET = 16  # batches sorted by length together, which saves padding
 _MOST_NUMBERS = 32_000_000  # in the best model's embedding
@@ -49,7 +49,7 @@ class TextBatch(NamedTuple):
 
 
 def code(
-    rows: Sequence[LabelledText], tokenizer: tokenizers.TextTokenizer, classes: Sequence[str]
+    rows: Sequence[LabeledText], tokenizer: tokenizers.TextTokenizer, classes: Sequence[str]
 ) -> EncodedTexts:
     """Encode labelled texts."""
     number = {name: place for place, name in enumerate(classes)}
@@ -96,7 +96,7 @@ def ordered_batches(
 
 
 def build_tokenizer(
-    name: ModelName, config: SentimentConfig, rows: Sequence[LabelledText]
+    name: ModelName, config: SentimentConfig, rows: Sequence[LabeledText]
 ) -> tokenizers.TextTokenizer:
     """Build a model's tokenizer from the training texts alone."""
     texts = [row.text for row in rows]

@@ -12,7 +12,7 @@ from attnlab.experiments.sentiment.baseline import TrainedBaseline
 from attnlab.experiments.sentiment.comparison import accuracy_of, gain_over
 from attnlab.experiments.sentiment.data import Arrangement, Data
 from attnlab.experiments.sentiment.fit import SplitOutcome
-from attnlab.tasks.texts import LabelledText, shared_texts
+from attnlab.tasks.texts import LabeledText, shared_texts
 
 _ABOVE_ZERO = "interval above 0; undecided if it holds 0"
 
@@ -96,12 +96,12 @@ def _split_shares_no_text(data: Data) -> Claim:
     )
 
 
-def majority_class(rows: Sequence[LabelledText]) -> str:
+def majority_class(rows: Sequence[LabeledText]) -> str:
     """Return the most frequent class."""
     return Counter(row.label for row in rows).most_common(1)[0][0]
 
 
-def majority_accuracy(train: Sequence[LabelledText], test: Sequence[LabelledText]) -> float:
+def majority_accuracy(train: Sequence[LabeledText], test: Sequence[LabeledText]) -> float:
     """Return the accuracy of always naming the most frequent class of the training texts."""
     most = majority_class(train)
     return sum(row.label == most for row in test) / len(test)

@@ -53,9 +53,9 @@ class SortingConfig(Config):
     num_layers: int = option(1, "blocks", low=1, high=48)
     d_ff: int = option(6, "width inside the feed-forward part", low=1, high=16_384)
     projections: ProjectionKind = option("gated", "projections to queries, keys and values")
-    rank: int = option(3, "rank of factorised projections", low=1, high=4_096)
+    rank: int = option(3, "rank of factorized projections", low=1, high=4_096)
     temperature: float = option(
-        1.0, "of the softmax inside factorised projections", low=1e-3, high=1e3
+        1.0, "of the softmax inside factorized projections", low=1e-3, high=1e3
     )
     positions: PositionKind = option("learned", "position encoding")
     norm: NormKind = option("layer", "kind of norm")

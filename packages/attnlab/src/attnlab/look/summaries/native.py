@@ -8,22 +8,22 @@ import torch
 from torch import Tensor
 
 from attnlab.errors import CouldNotRun
-from attnlab.look.summaries.question import SummaryInputs
 from attnlab.look.summaries.summary import Summary, cell_size
+from attnlab.look.summaries.summary_inputs import SummaryInputs
 from attnlab.native import attention
 
 _MOST_TOP = 64
 
 
-def reason_against(question: SummaryInputs, top: int, *, is_finite: bool = False) -> str | None:
+def reason_against(inputs: SummaryInputs, top: int, *, is_finite: bool = False) -> str | None:
     """Return why the compiled implementation cannot be used, or None.
 
     Args:
-        question: the attention to summarize.
+        inputs: the attention to summarize.
         top: how many keys are named for each query.
         is_finite: the numbers are known to be neither too large nor NaN.
     """
-    query, key, mask = question.query, question.key, question.mask
+    query, key, mask = inputs.query, inputs.key, inputs.mask
     if query.device.type != "cpu" or query.dtype != torch.float32:
         return f"it is for float32 on a CPU, and these are {query.dtype} on {query.device.type}"
     if mask is not None and mask.device.type != "cpu":
@@ -32,44 +32,44 @@ def reason_against(question: SummaryInputs, top: int, *, is_finite: bool = False
         return "there is nothing to compute"
     if top > _MOST_TOP:
         return f"it has at most {_MOST_TOP} top keys"
-    if not is_finite and not _is_small(question):
+    if not is_finite and not _is_small(inputs):
         return "some numbers are too large, or NaN"
     kernels = attention.library()
     return kernels if isinstance(kernels, str) else None
 
 
-def _is_small(question: SummaryInputs) -> bool:
+def _is_small(inputs: SummaryInputs) -> bool:
     """Is no score too large for the kernel, and no number NaN?"""
-    norms = torch.linalg.vector_norm(question.query), torch.linalg.vector_norm(question.key)
+    norms = torch.linalg.vector_norm(inputs.query), torch.linalg.vector_norm(inputs.key)
     size = float(norms[0]) * float(norms[1])
-    return size * abs(question.scale) * attention.LOG2_E < attention.LARGEST_SCORE
+    return size * abs(inputs.scale) * attention.LOG2_E < attention.LARGEST_SCORE
 
 
 def summary_of(
-    question: SummaryInputs, *, tiles: int, top: int, value: Tensor | None = None
+    inputs: SummaryInputs, *, tiles: int, top: int, value: Tensor | None = None
 ) -> tuple[Summary, Tensor | None]:
     """Summarize an attention and, given values, (..., key, value_width), compute its output too.
 
     Raises:
         CouldNotRun: out of memory.
     """
-    lengths, mask = (question.num_queries, question.num_keys), question.mask
+    lengths, mask = (inputs.num_queries, inputs.num_keys), inputs.mask
     cells = cell_size(lengths[0], tiles), cell_size(lengths[1], tiles)
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.float()
-    telling = attention.SummaryRequest.room(question.shape, lengths, cells, top, question.offset)
+    request = attention.SummaryRequest.room(inputs.shape, lengths, cells, top, inputs.offset)
     try:
         output = attention.attend_rows(
-            question.query,
-            question.key,
+            inputs.query,
+            inputs.key,
             mask,
-            scale=question.scale,
-            band=(question.left, question.right),
+            scale=inputs.scale,
+            band=(inputs.left, inputs.right),
             value=value,
-            telling=telling,
+            request=request,
         )
     except MemoryError as error:
         raise CouldNotRun(str(error)) from None
-    parts = telling.outputs
+    parts = request.outputs
     effective = torch.where(parts["largest"] == 0, 0.0, parts["entropy"].exp())
     return Summary(**parts, effective_keys=effective, cells=torch.tensor(cells)), output

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attnlab.look.statistics import checked_weights
-from attnlab.look.summaries.question import SummaryInputs
 from attnlab.look.summaries.summary import Summary, cell_size, row_statistics
+from attnlab.look.summaries.summary_inputs import SummaryInputs
 from attnlab.parts.attend import attention_weights
 from attnlab.shapes import require_integer
 
@@ -27,17 +27,17 @@ class RowBlock(NamedTuple):
     keys: slice
 
 
-def blocks_of(question: SummaryInputs) -> Iterator[RowBlock]:
+def blocks_of(inputs: SummaryInputs) -> Iterator[RowBlock]:
     """Cut a pattern into strips of rows, each with the keys that it may attend to."""
-    num_keys, room = question.num_keys, _room(question.query.device)
-    at_once = max(1, room // max(1, question.num_queries * num_keys))
-    for head in range(0, question.num_heads, at_once):
-        heads = slice(head, min(question.num_heads, head + at_once))
-        for rows in _strips(question.num_queries, num_keys * (heads.stop - heads.start), room):
-            seen = question.seen(rows)
+    num_keys, room = inputs.num_keys, _room(inputs.query.device)
+    at_once = max(1, room // max(1, inputs.num_queries * num_keys))
+    for head in range(0, inputs.num_heads, at_once):
+        heads = slice(head, min(inputs.num_heads, head + at_once))
+        for rows in _strips(inputs.num_queries, num_keys * (heads.stop - heads.start), room):
+            seen = inputs.seen(rows)
             first = min(num_keys, max(0, seen.start))
             some = slice(first, max(first, min(num_keys, seen.stop)))
-            yield RowBlock(heads, rows, _narrowed(question, heads, rows, some))
+            yield RowBlock(heads, rows, _narrowed(inputs, heads, rows, some))
 
 
 def _strips(num_queries: int, width: int, room: int) -> Iterator[slice]:
@@ -51,15 +51,15 @@ def _room(device: torch.device) -> int:
     return _CPU_NUMBERS if device.type == "cpu" else _GPU_NUMBERS
 
 
-def summary_of(question: SummaryInputs, *, tiles: int, top: int) -> Summary:
+def summary_of(inputs: SummaryInputs, *, tiles: int, top: int) -> Summary:
     """Summarize an attention, block by block."""
-    lengths = question.num_queries, question.num_keys
-    gathered = _Gathered(question.query, question.num_heads, lengths, tiles, top, question.offset)
-    for block in blocks_of(question):
-        scores = question.scores(*block)
+    lengths = inputs.num_queries, inputs.num_keys
+    gathered = _Gathered(inputs.query, inputs.num_heads, lengths, tiles, top, inputs.offset)
+    for block in blocks_of(inputs):
+        scores = inputs.scores(*block)
         weights, log_sum = attention_weights(scores), scores.logsumexp(-1)
         gathered.take(block, weights, scores, log_sum)
-    return gathered.summary(question.shape)
+    return gathered.summary(inputs.shape)
 
 
 def summary_of_weights(weights: Tensor, *, tiles: int, top: int) -> Summary:
@@ -126,9 +126,9 @@ def cell_counts(lengths: tuple[int, int], cell: tuple[int, int]) -> Tensor:
     return high.unsqueeze(-1) * wide
 
 
-def _narrowed(question: SummaryInputs, heads: slice, queries: slice, keys: slice) -> slice:
+def _narrowed(inputs: SummaryInputs, heads: slice, queries: slice, keys: slice) -> slice:
     """Leave out the keys before the first and after the last that a mask allows in this block."""
-    mask = question.mask_block(heads, queries, keys)
+    mask = inputs.mask_block(heads, queries, keys)
     if mask is None or not mask.numel():
         return keys
     allowed = mask if mask.dtype == torch.bool else mask != float("-inf")

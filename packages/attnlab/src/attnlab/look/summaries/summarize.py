@@ -16,8 +16,13 @@ from torch import Tensor
 
 from attnlab.errors import CouldNotRun, WrongUsage, not_none
 from attnlab.look.summaries import native, row_blocks
-from attnlab.look.summaries.question import MaskOrWindow, SummaryInputs, call_inputs, summary_inputs
 from attnlab.look.summaries.summary import Summary
+from attnlab.look.summaries.summary_inputs import (
+    MaskOrWindow,
+    SummaryInputs,
+    call_inputs,
+    summary_inputs,
+)
 from attnlab.parts.attend import uses_native_kernel
 from attnlab.parts.masks import Mask
 from attnlab.shapes import require_integer
@@ -65,26 +70,26 @@ def summarize(
     >>> summary.distance  # to itself; to the mean of itself and the one before; …
     tensor([0.0000, 0.5000, 1.0000])
     """
-    return answer(
+    return compute_summary(
         summary_inputs(query, key, mask, scale=scale, offset=offset), tiles=tiles, top=top, way=way
     )
 
 
 @torch.no_grad()
-def answer(
-    question: SummaryInputs, *, tiles: int, top: int, way: SummaryBackend | None = None
+def compute_summary(
+    inputs: SummaryInputs, *, tiles: int, top: int, way: SummaryBackend | None = None
 ) -> Summary:
     """Summarize an attention by one of the two implementations."""
     require_integer("tiles", tiles)
     require_integer("top", top)
     if way not in (None, "native", "torch"):
         raise WrongUsage(f'a way is "native", "torch" or None for the quicker; got {way!r}.')
-    reason = None if way == "torch" else native.reason_against(question, top)
+    reason = None if way == "torch" else native.reason_against(inputs, top)
     if way == "native" and reason is not None:
         raise CouldNotRun(f'the compiled implementation does not apply: {reason}; use way="torch".')
     if way == "torch" or reason is not None:
-        return row_blocks.summary_of(question, tiles=tiles, top=top)
-    return native.summary_of(question, tiles=tiles, top=top)[0]
+        return row_blocks.summary_of(inputs, tiles=tiles, top=top)
+    return native.summary_of(inputs, tiles=tiles, top=top)[0]
 
 
 @dataclass(frozen=True)
@@ -106,17 +111,17 @@ class Summarize:
 
     def __call__(self, call: AttentionCall) -> Summary:
         """Summarize an attention call."""
-        question = call_inputs(call)
-        summary = self._with_output(call, question)
+        inputs = call_inputs(call)
+        summary = self._with_output(call, inputs)
         if summary is None:
-            summary = answer(question, tiles=self.tiles, top=self.top)
+            summary = compute_summary(inputs, tiles=self.tiles, top=self.top)
         axes, heads = len(summary.entropy.shape) - 1, call.query.shape[:-2]
         shaped = [part.reshape(*heads, *part.shape[axes:]) for part in summary[:-1]]
         return Summary._make([*shaped, summary.cells])
 
     reduce = __call__
 
-    def _with_output(self, call: AttentionCall, question: SummaryInputs) -> Summary | None:
+    def _with_output(self, call: AttentionCall, inputs: SummaryInputs) -> Summary | None:
         """Summarize in the pass that computes the output as `attend` would; None without such a
         pass."""
         place, mask = call.place, cast(Mask, call.mask)
@@ -124,11 +129,11 @@ class Summarize:
             return None
         if not uses_native_kernel(call.query, call.key, call.value, mask, scale=call.scale):
             return None
-        if native.reason_against(question, self.top, is_finite=True) is not None:
+        if native.reason_against(inputs, self.top, is_finite=True) is not None:
             return None
-        is_shared = len(question.shape) > call.query.dim() - 2
+        is_shared = len(inputs.shape) > call.query.dim() - 2
         value = call.value.unsqueeze(-3) if is_shared else call.value
-        summary, output = native.summary_of(question, tiles=self.tiles, top=self.top, value=value)
+        summary, output = native.summary_of(inputs, tiles=self.tiles, top=self.top, value=value)
         place.output = not_none(output).reshape(*call.query.shape[:-1], value.shape[-1])
         return summary
 

@@ -1,4 +1,4 @@
-"""`normalisation`: layer norm from its formula, PyTorch's, and a formula that is often written.
+"""`normalization`: layer norm from its formula, PyTorch's, and a formula that is often written.
 
 PyTorch's is `(x - mean) / √(variance + ε)` with the biased variance (Ba et al. 2016). Often it is
 written `(x - mean) / (deviation + ε)` with torch's `std`, which is the unbiased one: the output is
@@ -36,10 +36,10 @@ def other_norm(x: Tensor, *, epsilon: float = _EPSILON, correction: int = 1) -> 
 
     The deviation divides by `d_model - correction`: 1 is unbiased, 0 is biased, as in PyTorch.
     """
-    centred = x - x.mean(-1, keepdim=True)
+    centered = x - x.mean(-1, keepdim=True)
     # 0/0 at a width of 1, as in torch.std
-    variance = centred.square().sum(-1, keepdim=True) / (x.shape[-1] - correction)
-    return centred / (variance.sqrt() + epsilon)
+    variance = centered.square().sum(-1, keepdim=True) / (x.shape[-1] - correction)
+    return centered / (variance.sqrt() + epsilon)
 
 
 def show(config: AnatomyConfig, context: RunContext) -> PartResult:
@@ -82,10 +82,10 @@ def show(config: AnatomyConfig, context: RunContext) -> PartResult:
     ]
     densities = [_density("before", before), _density("after", after)]
     sections = [
-        Lines(series=densities, **WORDS.texts("normalisation.densities", numbers)),
-        Lines(x_log=True, series=sizes, **WORDS.texts("normalisation.epsilon", numbers)),
+        Lines(series=densities, **WORDS.texts("normalization.densities", numbers)),
+        Lines(x_log=True, series=sizes, **WORDS.texts("normalization.epsilon", numbers)),
     ]
-    return PartResult("normalisation", numbers, _claims(numbers), sections)
+    return PartResult("normalization", numbers, _claims(numbers), sections)
 
 
 def _claims(numbers: Numbers) -> list[Claim]:
