@@ -2,10 +2,9 @@
 
 import datetime
 import difflib
-import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -131,9 +130,10 @@ def likely_name(student: str, students: Iterable[str]) -> str | None:
     names, bare = {_bare(name): name for name in students}, _bare(student)
     near = difflib.get_close_matches(bare, names, 1, 0.8)
     within = [name for name in names if name and name in bare]
+    if near or within:
+        return names[[*near, *within][0]]
     parts = [name for name in names if bare and set(bare.split()) <= set(name.split())]
-    found = [*near, *within[:1], *(parts if len(parts) == 1 else [])]
-    return names[found[0]] if found else None
+    return names[parts[0]] if len(parts) == 1 else None
 
 
 def _names_on_list(
@@ -145,41 +145,64 @@ def _names_on_list(
     regard to case and signs, as course systems write it. Then the label in it does, in the same
     order. What two submissions have, or a student who is matched already, is no name.
     """
-    names = _forms_of_names(students)
     exact = {_plain(student): student for student in students}
-    matches: dict[str, str] = {}
+    matches = {}
     for submission in submissions:
         if _plain(submission.student) in exact:
             matches[submission.student] = exact[_plain(submission.student)]
-    for part, read in itertools.product(("student", "label"), _READINGS):
-        claims: dict[str, list[str]] = {}
-        for submission in submissions:
-            fitting = names.get(read(getattr(submission, part)), set()) - {*matches.values()}
-            if submission.student not in matches and len(fitting) == 1:
-                claims.setdefault(fitting.pop(), []).append(submission.student)
-        matches |= {claimed[0]: who for who, claimed in claims.items() if len(claimed) == 1}
+    owners = _owners_of_names(students)
+    for read in _READINGS:
+        _match({one.student: read(one.student) for one in submissions}, owners, matches)
+    for read in _READINGS:
+        _match({one.student: read(one.label) for one in submissions}, owners, matches)
     return matches
 
 
-def _forms_of_names(students: Mapping[str, Mapping[str, str]]) -> dict[NameForm, set[str]]:
-    """Return who may be meant by each form of a name, label or number."""
+def _match(
+    names: Mapping[str, NameForm],
+    owners: Mapping[NameForm, set[str]],
+    matches: dict[str, str],
+) -> None:
+    """Match the submissions whose name, read in one way, is of one student alone.
+
+    Args:
+        names: the name of each submission, as it is read.
+        owners: the students who may be meant by a name.
+        matches: the student of each submission that is matched; those found here are added.
+    """
+    taken = set(matches.values())
+    submissions_of: dict[str, list[str]] = {}
+    for submission, name in names.items():
+        free = owners.get(name, set()) - taken
+        if submission not in matches and len(free) == 1:
+            submissions_of.setdefault(free.pop(), []).append(submission)
+    for student, submissions in submissions_of.items():
+        if len(submissions) == 1:
+            matches[submissions[0]] = student
+
+
+def _owners_of_names(students: Mapping[str, Mapping[str, str]]) -> dict[NameForm, set[str]]:
+    """Return the students who may be meant by each form of a name or number."""
     owners: dict[NameForm, set[str]] = {}
     for student, facts in students.items():
-        forms: set[NameForm] = set()
-        for name in filter(None, (student, facts.get("name"))):
-            words = _folded(name).split()
-            turned = ["".join(words[first:] + words[:first]) for first in range(len(words))]
-            forms |= {("plain", _plain(name)), ("plain", file_label(name))}
-            forms |= {
-                ("folded", _folded(name)),
-                ("bare", _bare(name)),
-                *(("joined", form) for form in turned),
-            }
-        numbers = facts.get("id", ""), facts.get("identifier", "").rpartition(" ")[2]
-        forms |= {("number", number) for number in numbers if len(number) >= _FEWEST_DIGITS}
-        for form in filter(itemgetter(1), forms):
+        forms = {*_name_forms(student), *_name_forms(facts.get("name", ""))}
+        for number in (facts.get("id", ""), facts.get("identifier", "").rpartition(" ")[2]):
+            if len(number) >= _FEWEST_DIGITS:
+                forms.add(("number", number))
+        for form in filter(itemgetter(1), forms):  # a name of signs alone is empty in some forms
             owners.setdefault(form, set()).add(student)
     return owners
+
+
+def _name_forms(name: str) -> Iterator[NameForm]:
+    """Yield the forms in which a name may be written: its words also in turn, without blanks."""
+    if not name:
+        return
+    words = _folded(name).split()
+    yield from (("plain", _plain(name)), ("plain", file_label(name)))
+    yield from (("folded", " ".join(words)), ("bare", _bare(name)))
+    for first in range(len(words)):
+        yield "joined", "".join(words[first:] + words[:first])
 
 
 def _plain(name: str) -> str:

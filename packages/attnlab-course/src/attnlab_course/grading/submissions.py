@@ -109,12 +109,13 @@ def read_into(
         exercises: by name.
         is_of_class: it lies among the submissions of a class, whose folder bears no student's name.
     """
-    student = student_of(path, exercises)
-    loosely = path.suffix.lower() in ENDINGS
-    before = before_exercise(path.stem, exercises, loosely=loosely)
-    is_nameless = is_of_class and path.is_file() and not before
-    if is_nameless:
+    student, notes = student_of(path, exercises), []
+    if is_of_class and path.is_file() and not _names_student(path, exercises):
         student = inert(path.stem, MOST_NAME)
+        notes.append(
+            f"{path.name} does not say whose it is: name it STUDENT_{path.name}, or put it into a "
+            "folder that is named after the student"
+        )
     try:
         files, problems = read_files(path)
         parts = _by_student(student, files, exercises)
@@ -125,16 +126,18 @@ def read_into(
         parts, problems = {student: {}}, [_unreadable(error)]
     if problems:
         parts.setdefault(student, {})
-    nameless = (
-        f"{path.name} does not say whose it is: name it STUDENT_{path.name}, or put it into a "
-        "folder that is named after the student"
-    )
     for name, part in parts.items():
         submission = Submission(name)
-        for words in [nameless] * is_nameless + problems * (name == student):
+        for words in (*notes, *(problems if name == student else ())):
             submission.tell(words)
         _read_answers(submission, part, exercises, inert(path.name, MOST_NAME))
         submissions[name] = _joined(submissions.get(name), submission)
+
+
+def _names_student(path: Path, exercises: Mapping[str, CourseExercise]) -> bool:
+    """Does the name of a file say more than an exercise?"""
+    loosely = path.suffix.lower() in ENDINGS
+    return bool(before_exercise(path.stem, exercises, loosely=loosely))
 
 
 def _read_answers(
@@ -163,19 +166,11 @@ def _joined(first: Submission | None, second: Submission) -> Submission:
     """
     if first is None:
         return second
-    newer = max(first, second, key=attrgetter("created"))
-    for name, answer in second.answers.items():
-        other, entries = (
-            first.answers.get(name, answer),
-            (first.entries.get(name, ""), second.entries[name]),
-        )
-        counts, rule = _second_counts((first.created, second.created), entries)
-        if counts or name not in first.answers:
-            first.answers[name], first.entries[name], entries = answer, entries[1], entries[::-1]
-        if other.digest != answer.digest:
-            first.tell(
-                f"{name} is answered twice: {entries[0]} counts, {entries[1]} not, as {rule}"
-            )
+    for name in second.answers:
+        if name in first.answers:
+            _join_answer(name, first, second)
+        else:
+            first.answers[name], first.entries[name] = second.answers[name], second.entries[name]
     for name, digests in second.claims.items():
         first.claims.setdefault(name, set()).update(digests)
     first.given_up |= second.given_up
@@ -183,8 +178,21 @@ def _joined(first: Submission | None, second: Submission) -> Submission:
     first.passed_over += second.passed_over
     for words in second.problems:
         first.tell(words)
+    newer = max(first, second, key=attrgetter("created"))
     label = newer.label or first.label or second.label
     return replace(first, label=label, created=newer.created)
+
+
+def _join_answer(name: str, first: Submission, second: Submission) -> None:
+    """Keep the answer that counts of two to one exercise, and tell the student which."""
+    answers = first.answers[name], second.answers[name]
+    entries = first.entries[name], second.entries[name]
+    is_second, rule = _second_counts((first.created, second.created), entries)
+    if is_second:
+        first.answers[name], first.entries[name] = answers[1], entries[1]
+        entries = entries[::-1]
+    if answers[0].digest != answers[1].digest:
+        first.tell(f"{name} is answered twice: {entries[0]} counts, {entries[1]} not, as {rule}")
 
 
 def _second_counts(times: tuple[str, str], entries: tuple[str, str]) -> tuple[bool, str]:

@@ -79,13 +79,13 @@ def test_output_and_summary_come_from_one_pass_and_the_output_is_the_same(positi
     model, tokens = decoder(131, positions)
     with torch.no_grad():
         plain = model(tokens)
-        assert [(call["value"] is None, call.get("telling") is None) for call in native] == [
+        assert [(call["value"] is None, call.get("request") is None) for call in native] == [
             (False, True)
         ] * 2
         del native[:]
         with record(model, SITES, reduce=Summarize(tiles=7, top=3)) as summaries:
             assert torch.equal(model(tokens), plain)
-        assert [call["telling"] is None for call in native] == [False] * 2
+        assert [call["request"] is None for call in native] == [False] * 2
         reduce = Summarize(tiles=7, top=3)
         with record(model, SITES, reduce=reduce) as alone, use_attention_path("default"):
             assert torch.allclose(model(tokens), plain, atol=1e-4)

@@ -10,7 +10,7 @@ model reads the text again, but finished layers are not summarized again.
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -105,69 +105,101 @@ def summarize_document(
         raise WrongUsage(f"reduce is the resolution, such as Summarize(tiles=512); got {reduce!r}.")
     limit, folder = to_bytes(budget), document_folder(Path(out))
     arguments, options = document_inputs(model, document, beyond=beyond)
-    ids, length = arguments[0], arguments[0].shape[1]
-    chosen = list(chosen_heads(model, parts_of(model), layers))
-    if not chosen:
-        raise WrongUsage("layers= has no layer; leave it out for all.")
-    state = {
-        **_described(model, ids),
-        "tiles": reduce.tiles,
-        "top": reduce.top,
-        "parts": chosen,
-        "heads": {part: number_of_heads(model, part) for part in chosen},
-        "is_done": False,
-        "layers": {},
-    }
-    largest = summary_bytes(max(state["heads"].values()), length, reduce.tiles, reduce.top)
-    needed = {
-        "a running block": working_bytes(model, length),
-        "a layer's summary": 2 * largest,
-        "a mask of all pairs": mask_bytes(model, length),
-    }
-    check_room_for(needed, limit)
+    state = _new_state(model, arguments[0], layers, reduce)
+    check_room_for(_memory_needed(model, state), limit)
     store.make_folder(folder.path / "layers")
     with store.locked(folder.path):
-        _begin(folder, state)
+        _resume(folder, state)
         store.remove_remains(folder.path)
-        if not set(chosen) <= set(state["layers"]):
-            heads = sum(state["heads"][part] for part in chosen if part not in state["layers"])
-            size = summary_bytes(heads, length, reduce.tiles, reduce.top)
-            store.check_room(folder.path, size, "the document")
-            store.write_tensors(folder.path / "tokens.safetensors", {"ids": ids})
-            if progress is None and (bar := notebook_bar("attentions summarized")) is not None:
-                progress = lambda far: bar.count(far.done, far.total)  # noqa: E731
-            summarizer = Summarizer(folder, state, limit, progress)
+        if state.missing:
+            heads = sum(state.heads[part] for part in state.missing)
+            store.check_room(folder.path, state.summary_bytes(heads), "the document")
+            store.write_tensors(folder.path / "tokens.safetensors", {"ids": arguments[0]})
+            summarizer = Summarizer(folder, state, limit, progress or _notebook_progress())
             run_collector(model, summarizer, arguments, options)
-        if not state["is_done"]:  # also after a run that was killed behind its last layer
-            state["is_done"] = True
-            folder.write(state)
+        if not state.is_done:  # also after a run that was killed behind its last layer
+            state.is_done = True
+            folder.write(asdict(state))
     return Document(folder.path)
 
 
-def _described(model: nn.Module, ids: Tensor) -> JsonObject:
-    """Return what identifies a model and its text."""
-    vocabulary = getattr(model, "vocabulary", None)
+@dataclass
+class DocumentState:
+    """What `document.json` says of a run: model, text, settings, and the finished layers.
+
+    ids: a digest of the text's ids · names: of the tokens by their ids · parts: the attentions to
+    summarize · heads: how many each has · layers: the finished attentions, each with its file.
+    """
+
+    model: str
+    fingerprint: str
+    length: int
+    ids: str
+    names: dict[str, str]
+    tiles: int
+    top: int
+    parts: list[str]
+    heads: dict[str, int]
+    is_done: bool = False
+    layers: dict[str, JsonObject] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[str]:
+        """The attentions that are not summarized yet."""
+        return [part for part in self.parts if part not in self.layers]
+
+    def summary_bytes(self, heads: int) -> int:
+        """Return the bytes of the summaries of so many heads."""
+        return summary_bytes(heads, self.length, self.tiles, self.top)
+
+
+def _new_state(
+    model: nn.Module, ids: Tensor, layers: Sequence[str] | None, reduce: Summarize
+) -> DocumentState:
+    """Return the state of a run that has not begun."""
+    chosen = list(chosen_heads(model, parts_of(model), layers))
+    if not chosen:
+        raise WrongUsage("layers= has no layer; leave it out for all.")
+    return DocumentState(
+        model=str(getattr(model, "name", "") or type(model).__name__),
+        fingerprint=fingerprint(model),
+        length=ids.shape[1],
+        ids=hashlib.sha256(ids.cpu().long().numpy().tobytes()).hexdigest(),
+        names=names_of(ids[0].tolist(), getattr(model, "vocabulary", None)),
+        tiles=reduce.tiles,
+        top=reduce.top,
+        parts=chosen,
+        heads={part: number_of_heads(model, part) for part in chosen},
+    )
+
+
+def _memory_needed(model: nn.Module, state: DocumentState) -> dict[str, int]:
+    """Return the bytes that a run takes at once, by what they are for."""
     return {
-        "model": model_name(model),
-        "fingerprint": fingerprint(model),
-        "length": ids.shape[1],
-        "ids": hashlib.sha256(ids.cpu().long().numpy().tobytes()).hexdigest(),
-        "names": names_of(ids[0].tolist(), vocabulary),
+        "a running block": working_bytes(model, state.length),
+        "a layer's summary": 2 * state.summary_bytes(max(state.heads.values())),
+        "a mask of all pairs": mask_bytes(model, state.length),
     }
 
 
-def _begin(folder: store.StateFolder, state: JsonObject) -> None:
+def _notebook_progress() -> Callable[[DocumentProgress], None] | None:
+    """Return the progress of a run as a bar, in a notebook."""
+    bar = notebook_bar("attentions summarized")
+    return None if bar is None else lambda far: bar.count(far.done, far.total)
+
+
+def _resume(folder: store.StateFolder, state: DocumentState) -> None:
     """Write a state into an empty folder, or add the layers to it that are finished there.
 
     Raises:
         WrongUsage: the folder holds another text; the sentence says what differs.
     """
     if not folder.is_there:
-        folder.write(state)
+        folder.write(asdict(state))
         return
     before = folder.read()
     for name, what in _SAME.items():
-        if before.get(name) != state[name]:
+        if before.get(name) != getattr(state, name):
             raise WrongUsage(
                 f"{folder.path} holds another document: {what} differs. Choose another folder."
             )
@@ -179,9 +211,8 @@ def _begin(folder: store.StateFolder, state: JsonObject) -> None:
             folder.get(layer["file"], layer["sha256"])
         except (CouldNotRun, KeyError, TypeError):  # it is summarized again
             continue
-        state["layers"][part] = layer
-    is_whole = set(state["parts"]) <= set(state["layers"])
-    state["is_done"] = is_whole and before.get("is_done") is True
+        state.layers[part] = layer
+    state.is_done = not state.missing and before.get("is_done") is True
 
 
 class Summarizer(Collector):
@@ -189,7 +220,7 @@ class Summarizer(Collector):
 
     Args:
         folder: of the layers.
-        state: of the run; finished layers are added under "layers".
+        state: of the run; finished layers are added to its `layers`.
         limit: bytes to use beside the model's weights.
         progress: called after each layer.
     """
@@ -197,22 +228,22 @@ class Summarizer(Collector):
     def __init__(
         self,
         folder: store.StateFolder,
-        state: JsonObject,
+        state: DocumentState,
         limit: int,
         progress: Callable[[DocumentProgress], None] | None,
     ) -> None:
-        super().__init__(part for part in state["parts"] if part not in state["layers"])
+        super().__init__(state.missing)
         self._folder, self._state = folder, state
         self._limit, self._progress = limit, progress
-        self._summarize = Summarize(tiles=state["tiles"], top=state["top"])
+        self._summarize = Summarize(tiles=state.tiles, top=state.top)
         self._total, self._began = len(self.missing), time.monotonic()
         self._last = self._began
 
     def check(self, part: str, call: AttentionCall) -> None:
         """Raise unless an attention reads all tokens at once, in the memory there is."""
-        if call.query.shape[0] != 1 or call.query.shape[2] != self._state["length"]:
+        if call.query.shape[0] != 1 or call.query.shape[2] != self._state.length:
             raise CouldNotRun(
-                f"{part} should read {self._state['length']:,} tokens at once; its queries are "
+                f"{part} should read {self._state.length:,} tokens at once; its queries are "
                 f"{shape_text(call.query.shape)}. A model that cuts its input cannot be "
                 "summarized as a whole."
             )
@@ -226,13 +257,13 @@ class Summarizer(Collector):
             self._write(part, self._summarize.of_weights(weights), call)
         if self._progress is not None:
             spent, left = time.monotonic() - self._began, len(self.missing) - 1
-            done = len(self._state["layers"])
+            done = len(self._state.layers)
             a_layer = spent / (self._total - left)
             self._progress(DocumentProgress(done, done + left, part, spent, a_layer * left))
 
     def _write(self, part: str, summary: Summary, call: AttentionCall) -> None:
         """Write a layer's file, and then the state that names it."""
-        name = f"layers/{self._state['parts'].index(part):03}.safetensors"
+        name = f"layers/{self._state.parts.index(part):03}.safetensors"
         row = Summary._make([*(field[0] for field in summary[:-1]), summary.cells])
         tensors = row._asdict()
         del tensors["effective_keys"]
@@ -250,8 +281,8 @@ class Summarizer(Collector):
             "seconds": round(now - self._last, 3),
         }
         self._last = now
-        self._state["layers"][part] = facts
-        self._folder.write(self._state)
+        self._state.layers[part] = facts
+        self._folder.write(asdict(self._state))
 
 
 def measures_of(summary: Summary) -> list[dict[str, float]]:
