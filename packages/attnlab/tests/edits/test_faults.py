@@ -220,7 +220,7 @@ the copy is no copy | edits.editor | generation, values
 recorded positions counted from the pass | edits.edit_context | generation, a recording
 - tensor.index_select(place, positions.clamp(max=max(size - 1, 0)))
 + tensor.narrow(place, 0, len(positions))
-the check loses sight of what a cache would hold | edits.checks | earlier passes
+the check loses sight of what a cache would hold | edits.cache_twins | earlier passes
 - twin.advance(length - twin.length)
 + twin.advance(0)
 the largest change is that of the first pass | edits.certificate | every pass
@@ -283,10 +283,10 @@ the pass without an edit is not compared | edits.checks | nested edits
 - if call.alone is not None:
 + if False:
 both passes share a cache | edits.checks | nested edits
-- alone = _with_new_cache((args, kwargs)) if later else None
+- alone = with_new_caches((args, kwargs)) if later else None
 + alone = None
 a cache that was filled before is compared | edits.checks | nested edits
-- (later and _holds_something((args, kwargs)))
+- (later and has_filled_cache((args, kwargs)))
 + False
 earlier edits are set aside too | edits.checks | nested edits
 - set_aside(self._model, call.earlier), ExitStack()
@@ -301,9 +301,9 @@ padding of a mask counted in the mean | models.stack | means without padding
 - real = real_positions(mask, len(tokens))
 + pass
 the first pass alone is compared | edits.checks | every pass
-- arguments = self._with_twins((args, kwargs))
+- arguments = self._twins.of((args, kwargs))
 + is_first = not self._editor.certificate.effects
-+                 arguments = self._with_twins((args, kwargs)) if is_first else None
++                 arguments = self._twins.of((args, kwargs)) if is_first else None
 """
 
 

@@ -11,23 +11,21 @@ with them is a run without those that began later: so each certificate speaks of
 alone.
 """
 
-import copy
 import hashlib
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnlab.core.sizes import stored_tensors
+from attnlab.edits.cache_twins import Arguments, CacheTwins, has_filled_cache, with_new_caches
 from attnlab.edits.certificate import OutputChange, is_traced
 from attnlab.edits.editor import Editor
-from attnlab.parts.cache import Cache
 from attnlab.pretrained.model_state import state_kept
 from attnlab.pretrained.pass_state import ModuleHook, do_nothing
 from attnlab.seeds import RandomState, random_state, random_state_restored, set_random_state
@@ -46,10 +44,6 @@ from attnlab.sites import (
 _EXPLICIT = ("mask", "scores", "weights")
 _MAX_EXPLICIT_BYTES = 2**31
 """Larger weights are not computed only to be checked."""
-
-
-Arguments: TypeAlias = tuple[Any, Any]
-"""Arguments and keyword arguments of a call."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +79,7 @@ class Checks:
         self.left_out = 0
         self._model, self._editor = model, editor
         self._call: _Call | None = None  # the outermost
-        self._twins: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        """For each key/value cache what it would hold without the edits."""
+        self._twins = CacheTwins()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -119,10 +112,10 @@ class Checks:
         if self._sites_in(path):
             self._editor.history.is_reordered = False
             earlier, later = hooks_around(self._model, self._editor)
-            alone = _with_new_cache((args, kwargs)) if later else None
+            alone = with_new_caches((args, kwargs)) if later else None
             # a cache that holds something is not known without the later edits
-            if not (is_traced() or (later and _holds_something((args, kwargs)))):
-                arguments = self._with_twins((args, kwargs))
+            if not (is_traced() or (later and has_filled_cache((args, kwargs)))):
+                arguments = self._twins.of((args, kwargs))
                 self._call = _Call(path, arguments, alone, tuple(earlier), random_state())
             self.left_out += self._call.arguments is None
 
@@ -137,7 +130,7 @@ class Checks:
         if call.arguments is None or output is None:  # None: the pass broke off
             return
         if self._editor.history.is_reordered:  # the twin's rows are still as they were
-            self._twins.update(dict.fromkeys(self._twins))
+            self._twins.forget()
             self.left_out += 1
             return
         _repeating.is_on = True
@@ -151,17 +144,10 @@ class Checks:
 
     def _compare(self, call: _Call, module: nn.Module, output: Any) -> None:
         """Run a module again without the edits, and note how far its edited output is from that."""
-
-        def run(arguments: Any) -> list[Tensor]:
-            args, kwargs = arguments
-            keep_nothing = torch.autograd.graph.saved_tensors_hooks(_let_go, _let_go)
-            with _random_again(call.random), _state_again(self._model), keep_nothing:
-                return [tensor.detach() for tensor in _tensors_in(module(*args, **kwargs))]
-
         effects = self._editor.certificate.effects
         is_first = call.path not in effects
-        anew = _with_new_cache(call.arguments)  # the first run fills the caches
         effect = effects.setdefault(call.path, OutputChange())
+        anew = with_new_caches(call.arguments)  # the first run fills the caches
         edited = _tensors_in(output)
         with ExitStack() as repeats:
             for hook in call.earlier:
@@ -169,15 +155,23 @@ class Checks:
                     repeats.enter_context(hook.repeated())
             if call.alone is not None:
                 with set_aside(self._model, (*call.earlier, self._editor)), self._editor.repeated():
-                    edited = run(call.alone)
+                    edited = self._run(call, module, call.alone)
             with set_aside(self._model, call.earlier), ExitStack() as stack:
                 for part in self._model.modules():
                     if isinstance(part, SitedModule) and not call.earlier:
                         stack.enter_context(part.unhooked())
-                bare = run(call.arguments)
+                bare = self._run(call, module, call.arguments)
             effect.add(*_distance(bare[:1], edited[:1]))
             if is_first:
-                self._compare_neutral(call, bare, lambda: run(_with_new_cache(anew)))
+                run = partial(self._run, call, module)
+                self._compare_neutral(call, bare, lambda: run(with_new_caches(anew)))
+
+    def _run(self, call: _Call, module: nn.Module, arguments: Any) -> list[Tensor]:
+        """Repeat a call with other arguments: its random numbers again, and nothing left behind."""
+        args, kwargs = arguments
+        keep_nothing = torch.autograd.graph.saved_tensors_hooks(_let_go, _let_go)
+        with _random_again(call.random), _state_again(self._model), keep_nothing:
+            return [tensor.detach() for tensor in _tensors_in(module(*args, **kwargs))]
 
     def _compare_neutral(
         self, call: _Call, bare: list[Tensor], run: Callable[[], list[Tensor]]
@@ -204,28 +198,6 @@ class Checks:
         effect.identity = _distance(plain, same)[0]
         if any(site_suffix(site) in ("scores", "weights") for site in sites):
             effect.kernel = _distance(watched, plain)[0]
-
-    def _with_twins(self, arguments: Arguments) -> Arguments | None:
-        """Return the same arguments with each cache's twin, which begins as empty as the cache did;
-        None where one is unknown."""
-        is_known = True
-
-        def other(cache: Any) -> Any:
-            nonlocal is_known
-            length = _length(cache)
-            if length is None:
-                return cache
-            if length == 0:
-                self._twins[cache] = copy.deepcopy(cache)
-            twin = self._twins.setdefault(cache, None)
-            if isinstance(twin, Cache) and twin.lengths == cache.lengths:
-                # which a model may do after the part that was run again
-                twin.advance(length - twin.length)
-            is_known = is_known and _length(twin) == length
-            return twin
-
-        mapped = _mapped(arguments, other)
-        return mapped if is_known else None
 
 
 def _let_go(_: Any) -> Any:
@@ -260,35 +232,6 @@ def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> tuple[float, fl
             largest = max(largest, float(differences.nan_to_num(float("inf"), float("inf")).max()))
             total, number = total + float(differences.sum()), number + differences.numel()
     return largest, total / max(number, 1), number
-
-
-def _with_new_cache(arguments: Any) -> Any:
-    """The same arguments with another empty cache for each empty cache."""
-    return _mapped(arguments, lambda value: copy.deepcopy(value) if _length(value) == 0 else value)
-
-
-def _holds_something(arguments: Arguments) -> bool:
-    """Is a cache that is not empty among the arguments?"""
-    lengths: list[int | None] = []
-    _mapped(arguments, lambda value: lengths.append(_length(value)))
-    return any(lengths)
-
-
-def _length(cache: Any) -> int | None:
-    """How much a cache holds, ours or of transformers; None for what is no cache."""
-    if isinstance(cache, Cache):
-        return cache.length
-    if callable(getattr(cache, "get_seq_length", None)):
-        return int(cache.get_seq_length())
-    return None
-
-
-def _mapped(values: Any, function: Callable[[Any], Any]) -> Any:
-    if type(values) is dict:
-        return {name: _mapped(value, function) for name, value in values.items()}
-    if type(values) in (tuple, list):
-        return type(values)(_mapped(value, function) for value in values)
-    return function(values)
 
 
 @contextmanager
