@@ -34,7 +34,7 @@ from attnlab_course.grading.submissions import read_class
 from attnlab_course.mistakes import with_mistake
 from attnlab_course.sandbox.jail import probe
 from attnlab_course.sandbox.processes import processes_below
-from attnlab_course.sandbox.runner import encode, load_names
+from attnlab_course.sandbox.student_code import encode, load_names
 from attnlab_course.sandbox.worker import Worker
 from attnlab_course.workspace import FORM
 

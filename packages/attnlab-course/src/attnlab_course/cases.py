@@ -18,7 +18,7 @@ from attnlab_course.cells import solution_text
 from attnlab_course.compare import read_answer
 from attnlab_course.exercise import Case, Check, CourseExercise, GivenObject
 from attnlab_course.sandbox.replies import CaseAnswer, ask_names
-from attnlab_course.sandbox.runner import EncodedCase, Json, encode, load_names
+from attnlab_course.sandbox.student_code import EncodedCase, Json, encode, load_names
 
 load_source = lru_cache(maxsize=1024)(load_names)
 """Runs a program of the course once and returns its names."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab_course.exercise import CourseExercise, Exercise
-from attnlab_course.sandbox.runner import load_names
+from attnlab_course.sandbox.student_code import load_names
 
 HOME = Path(__file__).with_name("exercises")
 

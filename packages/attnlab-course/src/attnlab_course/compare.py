@@ -1,7 +1,8 @@
 """A student's answer beside the right one: type, shape, dtype, finite, values, in this order.
 
-Answers come from another process, which a student's code may have taken over, as JSON. What has not
-the form that `runner.encode` gives is read as `Other`: a wrong answer, never an error of ours.
+Answers come from another process, which a student's code may have taken over, as JSON. What has
+not the form that `student_code.encode` gives is read as `Other`: a wrong answer, never an error of
+ours.
 """
 
 import base64
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from attnlab.display import plural
 from attnlab_course.exercise import Failure, Settings
-from attnlab_course.sandbox.runner import Json
+from attnlab_course.sandbox.student_code import Json
 
 _DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 _MOST_SHOWN = 40  # numbers of an array in a message; of more, the edges

@@ -27,7 +27,7 @@ from attnlab_course.cells import (
     with_line,
 )
 from attnlab_course.general_mistakes import general_mistakes
-from attnlab_course.sandbox.runner import Names
+from attnlab_course.sandbox.student_code import Names
 
 Settings = Mapping[str, Any]
 """Keyword arguments."""

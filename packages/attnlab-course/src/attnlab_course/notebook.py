@@ -15,7 +15,7 @@ from attnlab_course.grading.bans import ban_words
 from attnlab_course.judge import ExerciseOutcome, judge
 from attnlab_course.notebook_cells import join_cells
 from attnlab_course.sandbox.replies import ask_names
-from attnlab_course.sandbox.runner import Names
+from attnlab_course.sandbox.student_code import Names
 from attnlab_course.workspace import find_workspace
 
 

@@ -25,7 +25,7 @@ from attnlab_course.cells import (
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.judge import ExerciseOutcome
 from attnlab_course.notebook_cells import join_cells, without_magic
-from attnlab_course.sandbox.runner import load_names
+from attnlab_course.sandbox.student_code import load_names
 
 Event = Mapping[str, Any]
 """A line of the log: what was done, when, and facts of it."""

@@ -9,7 +9,7 @@ from attnlab_course.grading import classroom
 from attnlab_course.grading.submission import SubmittedAnswer
 from attnlab_course.judge import check_here, judge
 from attnlab_course.sandbox.replies import Reply, ask_here
-from attnlab_course.sandbox.runner import load_names
+from attnlab_course.sandbox.student_code import load_names
 from attnlab_course.submit import hand_in
 from attnlab_course.workspace import Workspace
 

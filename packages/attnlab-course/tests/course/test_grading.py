@@ -27,7 +27,7 @@ from attnlab_course.grading.sheets import read_table
 from attnlab_course.grading.student_feedback import row_words
 from attnlab_course.grading.submission import Submission
 from attnlab_course.grading.submissions import read_class
-from attnlab_course.sandbox.runner import load_names
+from attnlab_course.sandbox.student_code import load_names
 from tests.sampling import sampled
 
 from .classroom import GOOD, RAISES, SQUARE, Here, exercises_in, handed_in, open_here

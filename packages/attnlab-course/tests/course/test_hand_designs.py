@@ -10,7 +10,7 @@ from attnlab_course.judge import judge
 from attnlab_course.material.weight_mistakes import add_scores, gain_mistake, missing_factor
 from attnlab_course.material.weights import DesignedHead, run_head
 from attnlab_course.sandbox.replies import ask_names
-from attnlab_course.sandbox.runner import load_names
+from attnlab_course.sandbox.student_code import load_names
 
 from .classroom import questions_of
 

@@ -13,7 +13,7 @@ from attnlab_course.feedback import feedback_lines
 from attnlab_course.judge import FOLLOWS, check_here, judge
 from attnlab_course.mistakes import with_mistake
 from attnlab_course.sandbox.replies import Reply, ask_names, cannot_run
-from attnlab_course.sandbox.runner import MOST_NUMBERS, decode, encode
+from attnlab_course.sandbox.student_code import MOST_NUMBERS, decode, encode
 from attnlab_course.sandbox.worker import Limits
 from tests.sampling import sampled
 

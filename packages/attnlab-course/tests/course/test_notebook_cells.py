@@ -3,7 +3,7 @@
 import pytest
 
 from attnlab_course.notebook_cells import join_cells
-from attnlab_course.sandbox.runner import load_answer
+from attnlab_course.sandbox.student_code import load_answer
 
 GOOD = "def double(number):\n    return 2 * number\n"
 STRAY = {

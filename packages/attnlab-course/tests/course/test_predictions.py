@@ -10,7 +10,7 @@ from attnlab_course.cases import draw_questions
 from attnlab_course.catalog import HOME, find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.judge import check_here
-from attnlab_course.sandbox.runner import load_names
+from attnlab_course.sandbox.student_code import load_names
 
 
 def softmax_rows(scores):

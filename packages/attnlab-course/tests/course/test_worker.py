@@ -23,7 +23,8 @@ from attnlab_course.sandbox.replies import (
     is_countable,
     split_reply,
 )
-from attnlab_course.sandbox.runner import encode, has_ended
+from attnlab_course.sandbox.runner import has_ended
+from attnlab_course.sandbox.student_code import encode
 from attnlab_course.sandbox.worker import Limits, Worker
 from tests.sampling import first_of_each, sampled
 

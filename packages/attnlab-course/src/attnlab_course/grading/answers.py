@@ -30,7 +30,7 @@ from attnlab_course.grading.nbgrader import code_cells, marked_in, named_in
 from attnlab_course.grading.record import answers_of_record
 from attnlab_course.grading.submission import Submission, SubmittedAnswer
 from attnlab_course.notebook_cells import join_cells, without_magic
-from attnlab_course.sandbox.runner import Json, encode
+from attnlab_course.sandbox.student_code import Json, encode
 from attnlab_course.submit import text_answer
 from attnlab_course.workspace import FORM, LOG, is_untouched, read_events
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from attnlab.errors import WrongUsage
 from attnlab_course.cells import code_of_notebook
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.sandbox.runner import Json
+from attnlab_course.sandbox.student_code import Json
 
 _HEADING = re.compile(r"^[ ]{0,3}#+[ ]+(.*?)[ #]*$", re.MULTILINE)
 _CHECK = re.compile(r"""\bcheck\(\s*["'](\w+)["']""")

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass, field
 
 from attnlab_course.grading.file_names import inert
-from attnlab_course.sandbox.runner import Json
+from attnlab_course.sandbox.student_code import Json
 
 _MOST_TOLD = 20
 

@@ -26,6 +26,7 @@ from attnlab_course.sandbox.syscalls import build_filter
 from attnlab_course.sandbox.visible import WRITABLE_BYTES, extra_folders, view_options
 
 RUNNER = Path(__file__).with_name("runner.py")
+_INSIDE = (RUNNER, Path(__file__).with_name("student_code.py"))
 PYTHON_OPTIONS = ("-s", "-P", "-B")
 """No folder of the user's own is looked into; PYTHONHASHSEED still counts, as -I forbids."""
 
@@ -119,7 +120,7 @@ class Jail:
         """
         # The number of processes is counted by user, so sandboxes side by side take several.
         user = _FIRST_USER + (os.getpid() + _offset + 101 * next(_started)) % _USERS
-        words = [self.bwrap, *self._isolation(rules), *view_options(RUNNER), "--"]
+        words = [self.bwrap, *self._isolation(rules), *view_options(_INSIDE), "--"]
         if self.is_root:
             words += self._become(user)
         words += [*_limits(self.is_root), "--"]

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from attnlab_course.sandbox.runner import (
+from attnlab_course.sandbox.student_code import (
     MOST_NUMBERS,
     EncodedCase,
     Json,
@@ -71,7 +71,7 @@ class CaseAnswer:
     """A program's answer to a case: a value, or an error.
 
     Args:
-        value: as JSON of `runner.encode`; None where there is an error.
+        value: as JSON of `student_code.encode`; None where there is an error.
         error: the exception's type, or one of ours: Missing, TooLarge, TookTooLong, ProcessEnded;
             empty where there is a value.
         message: of the error; empty where it could tell of hidden inputs.

@@ -2,45 +2,33 @@
 
 A request names a file of Python and a list of cases; the reply has an answer for each. Between the
 two processes stand plain values as JSON, so nothing that a student's code makes is ever run or
-unpickled by the other side. This file imports nothing of attnlab: it is all that stands beside the
+unpickled by the other side. This file and `student_code.py` are all that stands beside the
 student's file in the sandbox. Started as a program, it answers requests from standard input until
 that ends, each in a child process of its own.
 """
 
-import __future__
-
-import ast
-import base64
 import contextlib
-import copy
-import difflib
-import importlib.abc
-import importlib.util
-import io
-import itertools
 import json
 import math
 import os
-import random
 import select
 import shutil
 import signal
 import struct
 import sys
 import time
-import types
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Iterable
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
-Names = Mapping[str, Any]
-"""What a module defines."""
+if __name__ == "__main__":  # in the sandbox there is no attnlab
+    sys.path.append(os.path.dirname(__file__))
+    import student_code  # type: ignore[import-not-found]
 
-Json = Any
-"""What `encode` makes and `decode` reads."""
+    sys.path.remove(os.path.dirname(__file__))
+else:
+    from attnlab_course.sandbox import student_code
 
 REPLY_HEAD = struct.Struct(">Q??")
 """What a reply begins with: its size, whether it took too long, whether it is the last."""
@@ -48,12 +36,6 @@ REPLY_HEAD = struct.Struct(">Q??")
 WARM = ("optim", "torch.compile", "matplotlib")
 """Words of a file that say what it will import; that takes long and is done once for all."""
 
-MOST_NUMBERS = 1_000_000
-"""How many numbers an array may have in an answer, and how many items a list."""
-
-_MOST_DEPTH = 20
-_MOST_WORDS = 300
-_MOST_PRINTED = 600
 _MOST_STREAMS = 1024
 _MOST_FILES = 500  # that a student's code may leave behind before the sandbox is made anew
 _WRITABLE = ("/box", "/dev/shm")
@@ -62,8 +44,6 @@ _END_WITH_PARENT = 1  # of prctl
 _IS_READABLE = 4  # by processes of the same user: memory and streams
 _PAUSE = 0.05  # seconds between two looks at whether a child has ended
 _LENGTH = struct.Struct(">Q")
-_ANNOTATIONS = __future__.annotations.compiler_flag
-_PLAIN = (type(None), bool, str, int, float)
 
 
 class EncodedCase(TypedDict):
@@ -455,7 +435,7 @@ def pack_message(value: Json) -> bytes:
     return _LENGTH.pack(len(text)) + text
 
 
-def read_message(stream: int) -> Json:
+def read_message(stream: int) -> Any:
     """Read one length and its JSON, and no byte more; None at the end of the stream."""
     head = _read_exactly(stream, _LENGTH.size)
     if head is None:
@@ -502,7 +482,7 @@ def _warm(names: Iterable[str]) -> None:
             import matplotlib.pyplot  # noqa: F401
 
 
-def _in_child(requests: int, limits: Json, buffer: bytearray) -> tuple[int, bool]:
+def _in_child(requests: int, limits: Any, buffer: bytearray) -> tuple[int, bool]:
     """Fork, let the child answer, and read its answers; return their size, and if it was late."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -514,11 +494,11 @@ def _in_child(requests: int, limits: Json, buffer: bytearray) -> tuple[int, bool
             os.closerange(3, writing)
             os.closerange(writing + 1, _MOST_STREAMS)
             _limit(limits)
-            for reply in _replies(request):
+            for reply in student_code.replies_to(request):
                 try:
                     message = pack_message(reply)
                 except MemoryError:
-                    message = pack_message(describe_error(TooLarge()))
+                    message = pack_message(student_code.describe_error(student_code.TooLarge()))
                 _write_whole(writing, message)
             status = 0
         finally:
@@ -532,45 +512,7 @@ def _in_child(requests: int, limits: Json, buffer: bytearray) -> tuple[int, bool
         os.waitpid(child, 0)
 
 
-def _replies(request: Json) -> Iterator[Json]:
-    """Run the student's file, say so, and answer each case in turn."""
-    if os.environ.get("ATTNLAB_ALONE") == "yes":
-        _stub_course()
-    try:
-        names, error = load_answer(request["source"], request["path"])
-    except BaseException as raised:
-        yield {"loaded": False, "error": describe_error(raised)}
-        return
-    yield {"loaded": True, "error": error}
-    for case in request["cases"]:
-        random.seed(case["seed"])
-        np.random.seed(case["seed"])  # noqa: NPY002 - the one that students use
-        with contextlib.redirect_stdout(FirstWords()) as heard:
-            answer = answer_case(names, case)
-        yield {**answer, "printed": heard.text}
-
-
-def _stub_course() -> None:
-    """Let `attnlab.course.check(…)` of a notebook do nothing where there is no attnlab."""
-    package, course = types.ModuleType("attnlab"), types.ModuleType("attnlab.course")
-    vars(course)["check"] = lambda *_, **__: None
-    vars(package).update(course=course, __path__=[])
-    sys.modules.update({"attnlab": package, "attnlab.course": course})
-
-
-class FirstWords(io.TextIOBase):
-    """A stream that keeps the beginning of what is printed."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def write(self, text: str) -> int:
-        """Keep the beginning."""
-        self.text += text[: _MOST_PRINTED - len(self.text)]
-        return len(text)
-
-
-def _limit(limits: Json) -> None:
+def _limit(limits: Any) -> None:
     """Keep a student's child small, quiet and without a way to its parent's streams."""
     import resource
 
@@ -598,7 +540,7 @@ def _write_whole(stream: int, data: bytes | memoryview) -> None:
         data = data[os.write(stream, data) :]
 
 
-def _read_within(stream: int, child: int, limits: Json, buffer: bytearray) -> tuple[int, bool]:
+def _read_within(stream: int, child: int, limits: Any, buffer: bytearray) -> tuple[int, bool]:
     """Read what the child writes until it ends, is late, or has filled the buffer."""
     deadline, size = time.monotonic() + limits["seconds"], 0
     space = memoryview(buffer)[: limits["reply_bytes"]]

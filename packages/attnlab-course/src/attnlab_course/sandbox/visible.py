@@ -25,8 +25,8 @@ WRITABLE_BYTES = 64 * 2**20
 _PACKAGES = (Path(attnlab.__file__).resolve().parent, Path(__file__).resolve().parents[1])
 
 
-def view_options(runner: Path) -> list[str]:
-    """Return bubblewrap's options that lay out the sandbox's files."""
+def view_options(programs: Iterable[Path]) -> list[str]:
+    """Return bubblewrap's options that lay out the sandbox's files; programs: at its top."""
     shown = sorted(set(_shown_paths()), key=lambda path: len(path.parts))
     made: set[Path] = {Path("/")}
     options: list[str] = []
@@ -50,7 +50,9 @@ def view_options(runner: Path) -> list[str]:
     options += ["--perms", "1777", "--size", size, "--tmpfs", "/box"]
     if Path("/tmp") not in made:
         options += ["--symlink", "box", "/tmp"]
-    return [*options, "--ro-bind", str(runner), "/runner.py", "--remount-ro", "/"]
+    for program in programs:
+        options += ["--ro-bind", str(program), f"/{program.name}"]
+    return [*options, "--remount-ro", "/"]
 
 
 def extra_folders() -> list[str]:

@@ -30,15 +30,8 @@ from attnlab_course.sandbox.replies import (
     passed_over,
     split_reply,
 )
-from attnlab_course.sandbox.runner import (
-    REPLY_HEAD,
-    WARM,
-    EncodedCase,
-    Json,
-    has_ended,
-    kill_group,
-    pack_message,
-)
+from attnlab_course.sandbox.runner import REPLY_HEAD, WARM, has_ended, kill_group, pack_message
+from attnlab_course.sandbox.student_code import EncodedCase, Json
 from attnlab_course.sandbox.visible import extra_folders
 
 _START_SECONDS = 120.0

@@ -170,7 +170,7 @@ if b"expected" in text or b"seed" in text:
 """
     + _NOTHING,
     "reads the runner for answers": """
-text = open("/runner.py").read()
+text = open("/runner.py").read() + open("/student_code.py").read()
 if "# >>> solution" in text or "oracle" in text:
     exec(text)
 """
@@ -214,8 +214,8 @@ def attention(*args):
 """,
     "replaces the runner's answer_case": """
 import sys
-main = sys.modules["__main__"]
-main.answer_case = lambda names, case: {"value": True, "passed": True, "points": 11}
+code = sys.modules["student_code"]
+code.answer_case = lambda names, case: {"value": True, "passed": True, "points": 11}
 """
     + _NOTHING,
     "replaces the runner's messages": """
