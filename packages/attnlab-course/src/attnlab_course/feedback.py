@@ -3,7 +3,7 @@
 import ast
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attnlab.display import plural
@@ -27,32 +27,48 @@ def feedback_lines(exercise: CourseExercise, outcome: ExerciseOutcome) -> list[s
     name = exercise.name
     if outcome.broken is not None:
         return [f"{name}: {outcome.broken}"]
-    total = len(outcome.checks)
-    waiting = [f"  {waiting_words(outcome.waiting)}"] if outcome.waiting else []
-    if outcome.is_blank:
-        words = (
-            f"{total} {plural(total, 'check')} will look at it" if total else "a person reads it"
-        )
-        return [f"{name}: nothing is written yet; {words}", *waiting]
     lines = [f"{name}: {passed_words(result.failure for result in outcome.checks)}"]
+    if outcome.is_blank:
+        lines = [f"{name}: nothing is written yet; {_reader_words(len(outcome.checks))}"]
+    else:
+        lines += _check_lines(exercise, outcome)
+        lines += [f"  → {words}" for words in mistake_sentences(outcome)]
+        if outcome.passed_over:
+            lines.append(f"  {outcome.passed_over}")
+    if outcome.waiting:
+        lines.append(f"  {waiting_words(outcome.waiting)}")
+    return lines
+
+
+def _reader_words(num_checks: int) -> str:
+    """Say who will read an answer: some checks, or a person."""
+    if num_checks:
+        return f"{num_checks} {plural(num_checks, 'check')} will look at it"
+    return "a person reads it"
+
+
+def _check_lines(exercise: CourseExercise, outcome: ExerciseOutcome) -> Iterator[str]:
+    """Yield a line for each check, and below it why it failed if that is shown."""
     width = max((len(result.check.name) for result in outcome.checks), default=0)
-    shown = shown_failures(outcome)
+    shown = list(map(id, shown_failures(outcome)))
     for result in outcome.checks:
-        lines.append(f"  {_mark(result)} {result.check.name:{width}}  {check_words(result)}")
-        if any(result is failed for failed in shown):
-            lines += _indented(failure_lines(exercise, result))
+        yield f"  {_mark(result)} {result.check.name:{width}}  {check_words(result)}"
+        if id(result) in shown:
+            yield from _indented(failure_lines(exercise, result))
         elif exercise.parts.kind == "predict" and result.is_wrong:
             failure = not_none(result.failure)
-            lines += _indented([failure.words] if failure.kind == "form" else [])
-    lines += [f"  → {words}" for words in mistake_sentences(outcome)]
-    lines += [f"  {outcome.passed_over}"] if outcome.passed_over else []
-    return lines + waiting
+            if failure.kind == "form":
+                yield from _indented([failure.words])
 
 
 def mistake_sentences(outcome: ExerciseOutcome) -> list[str]:
     """Say which known mistake is behind a wrong answer, and whether there is more."""
-    says = [outcome.mistake.says] if outcome.mistake is not None else []
-    return [*says, unexplained_words(outcome.unexplained)] if outcome.unexplained else says
+    sentences = []
+    if outcome.mistake is not None:
+        sentences.append(outcome.mistake.says)
+    if outcome.unexplained:
+        sentences.append(unexplained_words(outcome.unexplained))
+    return sentences
 
 
 def unexplained_words(checks: Sequence[str]) -> str:

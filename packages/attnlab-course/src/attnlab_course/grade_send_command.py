@@ -65,14 +65,13 @@ def grade_send(
     if as_json:
         print_json({"given": len(results), **counts, "outcomes": sending.outcomes})
     else:
-        _show(sending, is_trial=dry_run)
-        if dry_run and not sending.column:
-            say(f"the column {settings.title or settings.assignment} would be created")
-    return 1 if counts["refused"] or counts["unknown"] else 0
+        _show(sending, settings.title or settings.assignment, is_trial=dry_run)
+    return int(counts["refused"] + counts["unknown"] > 0)
 
 
-def _show(sending: "SendingReport", *, is_trial: bool) -> None:
-    """Print the scores that were not sent, or in a trial those that would be, and the sum."""
+def _show(sending: "SendingReport", column: str, *, is_trial: bool) -> None:
+    """Print the scores that were not sent, or in a trial those that would be, and the sum; column:
+    the name of the one that would be created."""
     from attnlab_course.grading.file_names import inert
 
     words = {"sent": "would be sent" if is_trial else "sent", "before": "sent before"}
@@ -85,3 +84,5 @@ def _show(sending: "SendingReport", *, is_trial: bool) -> None:
         show_table(["student", "", ""], rows)
     parts = [f"{count} {words.get(name, name)}" for name, count in sending.counts.items()]
     say(f"{len(sending.outcomes)} given: {', '.join(parts)}")
+    if is_trial and not sending.column:
+        say(f"the column {column} would be created")

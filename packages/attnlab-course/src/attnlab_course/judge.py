@@ -166,11 +166,11 @@ def _name_mistake(
     mistake = _mistake_by_judge(results) or found
     if mistake is None or mistake != found or questions.exercise.parts.whole:
         return mistake, []
-    passed = [number for number, result in enumerate(results) if result.passed]
-    if any(_is_computed(questions, answers, number) for number in (*explained, *passed)):
+    shown = {*explained, *(number for number, result in enumerate(results) if result.passed)}
+    if any(_is_computed(questions, answers, number) for number in shown):
         _count_once(results, explained)
-    others = [result for number, result in enumerate(results) if number not in explained]
-    return mistake, [result.check.name for result in others if result.is_wrong]
+    unexplained = set(range(len(results))) - set(explained)
+    return mistake, [results[n].check.name for n in sorted(unexplained) if results[n].is_wrong]
 
 
 def _is_computed(questions: Questions, answers: Sequence[CaseAnswer], number: int) -> bool:
@@ -182,8 +182,10 @@ def _is_computed(questions: Questions, answers: Sequence[CaseAnswer], number: in
 
 def _mistake_by_judge(results: Iterable[CheckResult]) -> str | None:
     """Return the mistake that a case's judge names first; None where none names one."""
-    failures = [result.failure for result in results if result.failure is not None]
-    return next((failure.mistake for failure in failures if failure.mistake is not None), None)
+    for result in results:
+        if result.failure is not None and result.failure.mistake is not None:
+            return result.failure.mistake
+    return None
 
 
 def _count_once(results: list[CheckResult], explained: Sequence[int]) -> None:

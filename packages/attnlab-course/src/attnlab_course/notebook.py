@@ -4,7 +4,9 @@ import html
 import inspect
 import linecache
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from types import FunctionType
+from typing import Any
 
 from attnlab.errors import WrongUsage, not_none, type_words
 from attnlab_course.cases import make_questions
@@ -91,14 +93,17 @@ def _program(names: Names, calls: Sequence[str]) -> str:
     """Return the cells or files that define an answer, and what is defined beside it."""
     answers = {call: names[call] for call in calls if call in names}
     modules = {getattr(answer, "__module__", None) for answer in answers.values()}
-    beside = [value for value in [*names.values()] if isinstance(value, FunctionType | type)]
-    beside = [value for value in beside if value.__module__ in modules]
-    files = dict.fromkeys(
-        method.__code__.co_filename
-        for value in [*answers.values(), *beside]
-        for method in (vars(value).values() if isinstance(value, type) else [value])
-        if isinstance(method, FunctionType)
-    )
+    defining = list(answers.values())
+    for value in list(names.values()):
+        if isinstance(value, FunctionType | type) and value.__module__ in modules:
+            defining.append(value)
+    files = dict.fromkeys(chain.from_iterable(map(_files_of, defining)))
     cells = ["".join(linecache.getlines(file)) for file in files]
     cells += [f"{call} = {getattr(answer, '__name__', call)}" for call, answer in answers.items()]
     return join_cells(cells).program
+
+
+def _files_of(value: Any) -> list[str]:
+    """Return the files, or cells, of a function or of the methods of a class."""
+    functions = vars(value).values() if isinstance(value, type) else [value]
+    return [each.__code__.co_filename for each in functions if isinstance(each, FunctionType)]

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from pathlib import PurePosixPath
 
 from attnlab.errors import WrongUsage
@@ -220,15 +221,16 @@ class AnswerReader:
 
     def _add(self, answer: SubmittedAnswer) -> None:
         before = self.submission.answers.get(answer.exercise)
-        starter = self.exercises[answer.exercise].starter
-        if before is None or (before.data is None and before.source == starter):
+        if before is None or self._is_starter(before):
             self.submission.answers[answer.exercise] = answer
-        elif (
-            answer.data is not None or answer.source != starter
-        ) and before.digest != answer.digest:
+        elif not self._is_starter(answer) and before.digest != answer.digest:
             self.submission.tell(
                 f"{answer.exercise} is answered twice: {before.file} is graded, {answer.file} not"
             )
+
+    def _is_starter(self, answer: SubmittedAnswer) -> bool:
+        """Is an answer the template of its exercise?"""
+        return answer.data is None and answer.source == self.exercises[answer.exercise].starter
 
     def _text(self, file: str) -> str:
         """Return the text of a file, also in the encodings of older systems."""
@@ -262,15 +264,12 @@ def answered_by(
     A name that several exercises ask for answers those that are marked, else the first one.
     """
     calls = {name: entry_names(exercise) for name, exercise in exercises.items()}
-    asked = Counter(call for names in calls.values() for call in names)
+    askers = Counter(chain.from_iterable(calls.values()))
+    shared = {call for call, number in askers.items() if number > 1}
     fitting = [name for name in calls if calls[name] and calls[name] <= defined]
-
-    def rank(name: str) -> tuple[bool, bool]:
-        return name not in marked, all(asked[call] > 1 for call in calls[name])
-
     answered: set[str] = set()
     used: set[str] = set()
-    for name in sorted(fitting, key=rank):
+    for name in sorted(fitting, key=lambda name: (name not in marked, calls[name] <= shared)):
         if name in marked or not calls[name] <= used:
             answered.add(name)
             used |= calls[name]

@@ -32,25 +32,30 @@ class GlobalNames:
 def global_names(source: str) -> GlobalNames:
     """Return the global names that a program uses, in whatever scope; none if it cannot be run."""
     used, assigned, defined = set[str](), set[str](), set[str]()
-    try:
-        module = symtable.symtable(source, "answer", "exec")
-    except (SyntaxError, ValueError):
-        return GlobalNames(frozenset(), frozenset(), frozenset())
-    for table in all_tables(module):
-        for symbol in table.get_symbols():
-            name = symbol.get_name()
-            if table is not module and not symbol.is_global():
-                continue
-            if symbol.is_referenced():
-                used.add(name)
-            if symbol.is_namespace():
-                defined.add(name)
-            elif symbol.is_assigned() or symbol.is_imported():
-                assigned.add(name)
+    for symbol in _global_symbols(source):
+        name = symbol.get_name()
+        if symbol.is_referenced():
+            used.add(name)
+        if symbol.is_namespace():
+            defined.add(name)
+        elif symbol.is_assigned() or symbol.is_imported():
+            assigned.add(name)
     foreign = used - assigned - defined
     return GlobalNames(
         frozenset(foreign), frozenset(used & assigned - defined), frozenset(used & defined)
     )
+
+
+def _global_symbols(source: str) -> Iterator[symtable.Symbol]:
+    """Yield the symbols of a program's global names, from every scope; none if it cannot be run."""
+    try:
+        module = symtable.symtable(source, "answer", "exec")
+    except (SyntaxError, ValueError):
+        return
+    for table in all_tables(module):
+        for symbol in table.get_symbols():
+            if table is module or symbol.is_global():
+                yield symbol
 
 
 def all_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

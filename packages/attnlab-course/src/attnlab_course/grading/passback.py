@@ -107,25 +107,33 @@ def match_users(
         WrongUsage: the table lacks a column.
     """
     listed = _read_users(table) if table is not None else {}
+    owners = _owners_of_facts(members)
+    matches: dict[str, set[str]] = {}
+    for result in results:
+        student = result["student"]
+        matches[student] = {listed[student]} if student in listed else _owners_of(result, owners)
+    counts = Counter(user for found in matches.values() if len(found) == 1 for user in found)
+    users = PlatformUsers()
+    for student, found in matches.items():
+        user = next(iter(found), None)
+        if user is None:
+            users.unknown[student] = "no user of the platform has this email, id or name"
+        elif len(found) > 1:
+            users.unknown[student] = f"{len(found)} members share the email, id or name"
+        elif counts[user] > 1:
+            users.unknown[student] = f"user {user} is another student's, too"
+        else:
+            users.ids[student] = user
+    return users
+
+
+def _owners_of_facts(members: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
+    """Return the users who have each user id, email, person id or name."""
     owners: dict[str, set[str]] = {}
     for member in members:
         for name in ("user_id", "email", "lis_person_sourcedid", "name"):
             owners.setdefault(_plain(member.get(name)), set()).add(str(member["user_id"]))
-    users = PlatformUsers()
-    for result in results:
-        student = result["student"]
-        found = {listed[student]} if student in listed else _owners_of(result, owners)
-        if len(found) == 1:
-            (users.ids[student],) = found
-        elif found:
-            users.unknown[student] = f"{len(found)} members share the email, id or name"
-        else:
-            users.unknown[student] = "no user of the platform has this email, id or name"
-    counts = Counter(users.ids.values())
-    for student, user in list(users.ids.items()):
-        if counts[user] > 1:
-            users.unknown[student] = f"user {users.ids.pop(student)} is another student's, too"
-    return users
+    return owners
 
 
 def _owners_of(result: LtiResult, owners: Mapping[str, set[str]]) -> set[str]:

@@ -79,16 +79,12 @@ def _kept(statements: list[_Statement], reached: set[str]) -> ast.Module:
     while len(kept) > before:
         before = len(kept)
         for number, statement in enumerate(statements):
-            changes = not reached.isdisjoint(statement.written | statement.held)
-            changes = changes or not changers.isdisjoint(statement.used)
-            if number in kept or not (changes or not reached.isdisjoint(statement.bound)):
-                continue
-            kept.add(number)
-            reached |= statement.used
-            if changes and statement.is_definition:
-                changers |= statement.bound
-            elif changes:
-                reached |= statement.bound
+            changes = reached & (statement.written | statement.held) or changers & statement.used
+            if number not in kept and (changes or reached & statement.bound):
+                kept.add(number)
+                reached |= statement.used
+                if changes:
+                    (changers if statement.is_definition else reached).update(statement.bound)
     return ast.Module([statements[number].node for number in sorted(kept)], [])
 
 
@@ -105,14 +101,19 @@ def _statements(body: Iterable[ast.stmt], *, skips_main: bool = False) -> Iterat
             for handler in node.handlers:
                 parts += handler.body
             yield from _statements(parts, skips_main=skips_main)
-        elif isinstance(node, ast.Import):
-            yield from (ast.Import([alias]) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.module != "__future__":
-                for alias in node.names:
-                    yield ast.ImportFrom(node.module, [alias], node.level)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from _imports(node)
         else:
             yield node
+
+
+def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[ast.stmt]:
+    """Yield an import as one statement for each name; none of `__future__`."""
+    for alias in node.names:
+        if isinstance(node, ast.Import):
+            yield ast.Import([alias])
+        elif node.module != "__future__":
+            yield ast.ImportFrom(node.module, [alias], node.level)
 
 
 def _read(node: ast.stmt) -> _Statement:

@@ -128,12 +128,14 @@ def likely_name(student: str, students: Iterable[str]) -> str | None:
     alone, as a first name is.
     """
     names, bare = {_bare(name): name for name in students}, _bare(student)
-    near = difflib.get_close_matches(bare, names, 1, 0.8)
-    within = [name for name in names if name and name in bare]
-    if near or within:
-        return names[[*near, *within][0]]
-    parts = [name for name in names if bare and set(bare.split()) <= set(name.split())]
-    return names[parts[0]] if len(parts) == 1 else None
+    names.pop("", None)
+    likely = difflib.get_close_matches(bare, names, 1, 0.8)
+    likely += [name for name in names if name in bare][:1]
+    words = set(bare.split())
+    wider = [name for name in names if words and words <= set(name.split())]
+    if len(wider) == 1:
+        likely += wider
+    return names[likely[0]] if likely else None
 
 
 def _names_on_list(

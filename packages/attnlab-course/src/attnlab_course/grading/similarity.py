@@ -56,19 +56,28 @@ def find_alike(
     """Return the pairs that are alike, the most alike first."""
     alike: list[Alike] = []
     for name, exercise in exercises.items():
-        prints: dict[str, frozenset[int]] = {}
-        words: dict[str, tuple[str, ...]] = {}
-        for submission in submissions:
-            answer = submission.answers.get(name)
-            if answer is not None and answer.data is None and exercise.parts.kind == "code":
-                prints[submission.student] = fingerprints(answer.source)
-                words[submission.student] = tuple(_words(answer.source))
-        if len(prints) > 1:
-            pairs = list(_pairs(name, _rare(prints, exercise)))
-            known = {(pair.first, pair.second) for pair in pairs}
-            equal = _equal(name, words, prints, _forced(exercise))
-            alike += [*pairs, *(pair for pair in equal if (pair.first, pair.second) not in known)]
+        if exercise.parts.kind == "code":
+            alike += _alike_programs(submissions, name, exercise)
     return sorted(alike, key=lambda pair: (-pair.shared / pair.of, pair.exercise, pair.first))
+
+
+def _alike_programs(
+    submissions: Sequence[Submission], name: str, exercise: CourseExercise
+) -> list[Alike]:
+    """Return the pairs of programs for one exercise that are alike."""
+    prints: dict[str, frozenset[int]] = {}
+    words: dict[str, tuple[str, ...]] = {}
+    for submission in submissions:
+        answer = submission.answers.get(name)
+        if answer is not None and answer.data is None:
+            prints[submission.student] = fingerprints(answer.source)
+            words[submission.student] = tuple(_words(answer.source))
+    if len(prints) < 2:
+        return []
+    pairs = list(_pairs(name, _rare(prints, exercise)))
+    known = {(pair.first, pair.second) for pair in pairs}
+    equal = _equal(name, words, prints, _forced(exercise))
+    return [*pairs, *(pair for pair in equal if (pair.first, pair.second) not in known)]
 
 
 def is_solution(answer: SubmittedAnswer, exercise: CourseExercise) -> bool:

@@ -108,12 +108,14 @@ def _hidden_paths(bound: Iterable[Path]) -> list[Path]:
         for folder in (package.parents[1], package.parents[3]):
             if (folder / "pyproject.toml").exists():
                 folders.add(folder)
-    kept = [folder for folder in folders if any(map(folder.is_relative_to, bound))]
-    return sorted(folder for folder in kept if folder.is_dir() and not _shows_python(folder))
+    return sorted(folder for folder in folders if _is_to_hide(folder, bound))
 
 
-def _shows_python(folder: Path) -> bool:
-    return any(Path(prefix).is_relative_to(folder) for prefix in (sys.prefix, sys.base_prefix))
+def _is_to_hide(folder: Path, bound: Iterable[Path]) -> bool:
+    """Is a folder shown, and not one in which Python itself is?"""
+    if not folder.is_dir() or not any(map(folder.is_relative_to, bound)):
+        return False
+    return not any(Path(prefix).is_relative_to(folder) for prefix in (sys.prefix, sys.base_prefix))
 
 
 def _make_parents(path: Path, made: set[Path]) -> list[str]:
