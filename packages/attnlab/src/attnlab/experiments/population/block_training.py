@@ -269,7 +269,7 @@ class _Stopwatch(SilentObserver):
 
 def bytes_of_seed(member: Member) -> int:
     """Return how many bytes a member takes in a block, before compression."""
-    evaluation, config, steps, number = member.judge(member.model.eval()), member.config, 0, 0
+    evaluation, config, steps, number = member.evaluate(member.model.eval()), member.config, 0, 0
     judged = len(evaluation.score) + len(evaluation.figures)
     while steps < config.steps:
         _, steps = span_at(config, steps)
