@@ -30,7 +30,7 @@ class CacheTwins:
     def _follow(self, cache: Any) -> bool:
         """Make the twin of an empty cache, or advance it; return whether it is as far as the cache
         is."""
-        length = cache_length(cache)
+        length: Any = cache_length(cache)
         if length == 0:
             self._twins[cache] = copy.deepcopy(cache)
         twin = self._twins.setdefault(cache, None)
