@@ -212,25 +212,30 @@ def _failed(exercise: CourseExercise, result: CheckResult) -> dict[str, object]:
     }
 
 
-def _compared(expected: object, got: object, tolerance: float) -> list[dict[str, object]]:
+def _compared(expected: object, got: object, tolerance: float) -> list[dict[str, Any]]:
     """Return the arrays of two answers as tables of numbers: those expected, the student's, and
     their difference, 0 where it is within the tolerance. Nothing where no two are far apart.
 
     `leading` are the axes before rows and columns, along which the tables are numbered.
     """
-    arrays, is_far = list[dict[str, object]](), False
+    arrays = list[dict[str, Any]]()
     for where, one, other in _arrays("answer", expected, got):
-        right, yours = _tables(one), _tables(other)
-        if right is None or yours is None or np.shape(one) != np.shape(other):
-            continue
-        if not np.isfinite([right, yours]).all():
-            continue
-        difference = np.where(np.isclose(right, yours, tolerance, tolerance), 0.0, yours - right)
-        is_far = is_far or bool(difference.any())
-        tables = {"expected": right, "yours": yours, "difference": difference}
-        lists = {name: table.tolist() for name, table in tables.items()}
-        arrays.append({"name": where, "leading": list(np.shape(one)[:-2]), **lists})
-    return arrays if is_far else []
+        tables = _three_tables(one, other, tolerance)
+        if tables is not None:
+            arrays.append({"name": where, "leading": list(np.shape(one)[:-2]), **tables})
+    return arrays if any(np.any(array["difference"]) for array in arrays) else []
+
+
+def _three_tables(expected: _Array, got: _Array, tolerance: float) -> dict[str, object] | None:
+    """Return two arrays and their difference as tables; None where they cannot be subtracted."""
+    right, yours = _tables(expected), _tables(got)
+    if right is None or yours is None or np.shape(expected) != np.shape(got):
+        return None
+    if not np.isfinite([right, yours]).all():
+        return None
+    difference = np.where(np.isclose(right, yours, tolerance, tolerance), 0.0, yours - right)
+    tables = {"expected": right, "yours": yours, "difference": difference}
+    return {name: table.tolist() for name, table in tables.items()}
 
 
 def _arrays(where: str, expected: object, got: object) -> Iterator[tuple[str, _Array, _Array]]:

@@ -114,19 +114,17 @@ def result_of(
     home: the state whose maps the page holds; None for a page that draws the steps, too.
     """
     result = {"seed": state.seed, "input": state.input, "edits": list(state.edits)}
-    is_asked = asker is not None and bool(state.input or not asker.prompt)
+    if asker is None or (asker.prompt and not state.input):
+        return result
     try:
-        answerer = asker.answerer(state.seed, state.input) if asker and is_asked else None
+        answerer = asker.answerer(state.seed, state.input)
     except AttnlabError as error:
         return {**result, "refused": _brief(error)}
     try:
-        edits = edits_from_json(list(state.edits))
-        answer = answerer.answer(edits) if answerer else None
+        answer = answerer.answer(edits_from_json(list(state.edits)))
     except AttnlabError as error:
         result["error"] = _brief(error)
-        answer = answerer.answer([]) if answerer else None
-    if answerer is None or answer is None:
-        return result
+        answer = answerer.answer([])
     steps = without_nan(_pairs(answerer.trace, answer.trace))
     result |= {"steps": steps, "certificate": answer.certificate}
     if home is None:

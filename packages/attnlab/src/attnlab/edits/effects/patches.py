@@ -233,32 +233,30 @@ def patch_pairs(
     def run(number: int) -> Pair:
         return _run_pair(model, *portions[number], sites, direction)
 
-    facts = [run(number).facts for number in reversed(range(len(portions)))][::-1]
-    order = torch.tensor([row for group in pairs.groups for row in group.rows]).argsort()
-    ends = _joined([part.ends for part in facts], order)
+    order = torch.tensor(list(chain.from_iterable(group.rows for group in pairs.groups))).argsort()
+    backwards = [run(number).facts for number in reversed(range(len(portions)))]
+    facts = _join_facts(backwards[::-1], order)
     name, has_positions = run(0).metric.name, run(0).reference.dim() > 2
-    _check_apart(ends, name, torch.finfo(run(0).base.logits.dtype).eps)
+    _check_apart(facts.ends, name, torch.finfo(run(0).base.logits.dtype).eps)
     after = []
     for number in range(len(portions)):
         places, values = patched(run(number), how.portion(number, len(portions)))
         after.append(values)
-    answers = list(chain.from_iterable(part.answers for part in facts))
-    chances = [part.chances for part in facts if part.chances is not None]
     calls = list(chain.from_iterable((group.clean, group.corrupted) for group in pairs.groups))
     names = {} if pairs.lengths else position_names(calls, model)
     return Patched(
         tuple(places),
         name,
         direction,
-        ends,
+        facts.ends,
         torch.cat(after, 1)[:, order],
         names,
-        [answers[row] for row in order.tolist()] if answers else [],
-        _joined(chances, order) if chances else None,
+        facts.answers,
+        facts.chances,
         pairs.refused,
         texts=pairs.texts,
         model=getattr(model, "name", ""),
-        position=_position_words(pairs, names) if answers and has_positions else "",
+        position=_position_words(pairs, names) if facts.answers and has_positions else "",
     )
 
 
@@ -287,6 +285,17 @@ def _portions(
         fitting = portions_that_fit(model, group.clean, budget, sites)
         portions += [(group, span) for span, _ in fitting]
     return portions
+
+
+def _join_facts(facts: Sequence[PairFacts], order: Tensor) -> PairFacts:
+    """Join the facts of portions, in this order of all rows."""
+    answers = list(chain.from_iterable(part.answers for part in facts))
+    chances = [part.chances for part in facts if part.chances is not None]
+    return PairFacts(
+        _joined([part.ends for part in facts], order),
+        [answers[row] for row in order.tolist()] if answers else [],
+        _joined(chances, order) if chances else None,
+    )
 
 
 def _joined(ends: Sequence[Recovery], order: Tensor) -> Recovery:

@@ -23,18 +23,8 @@ def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
     Raises:
         WrongUsage: there is nothing, or a pattern that matches no site.
     """
-    patterns = [inputs] if isinstance(inputs, str) else inputs
-    if isinstance(patterns, Tensor | Mapping):
-        return None
-    kinds = set()
-    if isinstance(patterns, Sequence):
-        kinds = {isinstance(pattern, str) for pattern in patterns}
-    if len(kinds) != 1:
-        raise WrongUsage(
-            'record takes a text or ids, as attnlab.record(model, "a text"), or names of sites '
-            f'such as "*.weights", to record within a `with`; got {inputs!r:.80}.'
-        )
-    if kinds == {False}:
+    patterns = _as_texts(inputs)
+    if patterns is None:
         return None
     names = site_names(model)
     unmatched = [pattern for pattern in patterns if not fnmatch.filter(names, pattern)]
@@ -46,6 +36,23 @@ def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
     if len(unmatched) < len(patterns):
         raise WrongUsage(f"{unmatched[0]!r} is not a site of this model, but other items are.")
     return None
+
+
+def _as_texts(inputs: Any) -> Sequence[str] | None:
+    """Return inputs that are a text or several, which may name sites; None for others."""
+    if isinstance(inputs, str):
+        return [inputs]
+    if isinstance(inputs, Tensor | Mapping):
+        return None
+    kinds = set()
+    if isinstance(inputs, Sequence):
+        kinds = {isinstance(item, str) for item in inputs}
+    if len(kinds) != 1:
+        raise WrongUsage(
+            'record takes a text or ids, as attnlab.record(model, "a text"), or names of sites '
+            f'such as "*.weights", to record within a `with`; got {inputs!r:.80}.'
+        )
+    return inputs if kinds == {True} else None
 
 
 def matching_sites(patterns: str | Sequence[str], model: nn.Module) -> list[str]:
