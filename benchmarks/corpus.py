@@ -17,7 +17,7 @@ import torch
 from attnlab.experiments.model_loader import load_pretrained
 from attnlab.look.corpus import Corpus, search_corpus
 from attnlab.look.corpus.corpus import batches, encoder_of, inputs_of
-from attnlab.look.corpus.text_files import rows_of
+from attnlab.look.corpus.text_rows import rows_of
 
 
 def main() -> None:

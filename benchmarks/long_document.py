@@ -57,7 +57,7 @@ def document(model: Pretrained, texts: str | None, tokens: int) -> torch.Tensor:
     """Return ids (1, tokens): texts of a corpus one after another, or random ones."""
     if texts is None or model.tokenizer is None:
         return torch.randint(5, 49152, (1, tokens), generator=torch.Generator().manual_seed(0))
-    from attnlab.look.corpus.text_files import rows_of
+    from attnlab.look.corpus.text_rows import rows_of
 
     ids: list[int] = []
     for row in rows_of(texts):

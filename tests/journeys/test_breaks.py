@@ -37,7 +37,7 @@ a list is taken for a label
     attnlab/tasks/texts.py _plain = lambda value, name, number: str(value)
     data::a_file_that
 rows without a text are lost in silence
-    attnlab/look/corpus/text_files.py _rows = lambda texts, lines: (row for row in real(texts,
+    attnlab/look/corpus/text_rows.py _rows = lambda texts, lines: (row for row in real(texts,
     lines) if row.text is not None)
     data::a_head_is reasons::a_census_in
 a missing text is taken for one

@@ -185,16 +185,10 @@ def _list_difference(
 
 
 def _number_difference(expected: Any, got: Any, tolerance: float, where: str) -> Failure | None:
-    is_array = isinstance(expected, Tensor | np.ndarray)
-    if not _is_number(got):
-        return _expected(where, _noun(expected), show(got), "type")
-    if is_array and type(got) is not type(expected):
-        return _expected(where, _noun(expected), _noun(got), "type")
+    failure = _form_difference(expected, got, where)
+    if failure is not None:
+        return failure
     right, answer = _numbers(expected), _numbers(got)
-    if answer.shape != right.shape:
-        return _expected(where, f"shape {right.shape}", answer.shape, "shape")
-    if is_array and answer.dtype != right.dtype:
-        return _expected(where, right.dtype, answer.dtype, "dtype")
     if {answer.dtype.kind, right.dtype.kind} & {*"bO"}:  # O: an integer of over 64 bits
         is_right = np.array_equal(right, answer)
     elif np.isfinite(right).all() and not np.isfinite(answer).all():
@@ -206,6 +200,21 @@ def _number_difference(expected: Any, got: Any, tolerance: float, where: str) ->
     lines = [f"{where}:", f"  expected  {show(expected)}", f"  got       {show(got)}"]
     lines += _furthest(right, answer)
     return Failure("\n".join(lines))
+
+
+def _form_difference(expected: Any, got: Any, where: str) -> Failure | None:
+    """Say how the type, shape or dtype of numbers differs from what was expected."""
+    is_array = isinstance(expected, Tensor | np.ndarray)
+    if not _is_number(got):
+        return _expected(where, _noun(expected), show(got), "type")
+    if is_array and type(got) is not type(expected):
+        return _expected(where, _noun(expected), _noun(got), "type")
+    right, answer = _numbers(expected), _numbers(got)
+    if answer.shape != right.shape:
+        return _expected(where, f"shape {right.shape}", answer.shape, "shape")
+    if is_array and answer.dtype != right.dtype:
+        return _expected(where, right.dtype, answer.dtype, "dtype")
+    return None
 
 
 def _furthest(right: NDArray[Any], answer: NDArray[Any]) -> Iterator[str]:

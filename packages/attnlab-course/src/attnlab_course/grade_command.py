@@ -145,18 +145,23 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
     ):
         if students:
             say(f"{words}: {', '.join(students)}")
-    if book.is_by_students_clock:
-        note("days late are by each student's own clock.")
-    if not {"refused", "unlisted", "waits"}.isdisjoint(states.values()):
-        note(
-            "a ? means that there is no grade yet: its cell in canvas.csv and moodle.csv is empty."
-        )
+    _show_notes(book, set(states.values()))
     _show_sheets(book, out)
     if alike:
         say(f"{len(alike)} {plural(len(alike), 'pair')} of programs alike: see class.html")
     say(f"class    {out / 'class.html'}: begin here")
     say(f"tables   {out / 'grades.csv'}, canvas.csv, moodle.csv, checks.csv", is_quiet=True)
     say(f"reports  {out / 'students'}: a folder for each student, to hand out", is_quiet=True)
+
+
+def _show_notes(book: "Gradebook", states: set[str]) -> None:
+    """Say what an instructor should know of late submissions and of grades that are missing."""
+    if book.is_by_students_clock:
+        note("days late are by each student's own clock.")
+    if not {"refused", "unlisted", "waits"}.isdisjoint(states):
+        note(
+            "a ? means that there is no grade yet: its cell in canvas.csv and moodle.csv is empty."
+        )
 
 
 def _show_sheets(book: "Gradebook", out: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.corpus.text_files import rows_of as corpus_rows
-from attnlab.tasks.text_files import Columns, read_texts
+from attnlab.look.corpus.text_rows import rows_of as corpus_rows
+from attnlab.tasks.labeled_files import Columns, read_texts
 from attnlab.tasks.texts import (
     LabeledText,
     shared_texts,

@@ -58,19 +58,9 @@ def answers_of_record(record: Any) -> dict[str, RecordAnswer]:
         WrongUsage: this is no record, two designs are for one task, a design has no matrices, or
             the source is not that of two methods.
     """
-    if not isinstance(record, Mapping) or record.get("form") != FORM:
-        raise WrongUsage(
-            f"expected a record of the form {FORM!r}, or the submission_log.json of the homework "
-            f"on hand-designed attention; got {_short(record)}."
-        )
-    missing = [name for name in ("class", "source", "designs") if name not in record]
-    if missing:
-        raise WrongUsage(f"the record lacks {', '.join(missing)}; make it again.")
-    designs = record["designs"]
-    if not isinstance(designs, list):
-        raise WrongUsage(f"designs must be a list of designs; got {_short(designs)}.")
+    _check_parts(record)
     answers: dict[str, RecordAnswer] = {}
-    for design in designs:
+    for design in record["designs"]:
         rule = _rule(design)
         if rule in answers:
             raise WrongUsage(f"the record has two designs for {rule}; keep one of them.")
@@ -79,6 +69,20 @@ def answers_of_record(record: Any) -> dict[str, RecordAnswer]:
     if source is not None:
         answers["torch_transformer"] = {"source": source}
     return answers
+
+
+def _check_parts(record: Any) -> None:
+    """Raise unless a record has the form and all its parts."""
+    if not isinstance(record, Mapping) or record.get("form") != FORM:
+        raise WrongUsage(
+            f"expected a record of the form {FORM!r}, or the submission_log.json of the homework "
+            f"on hand-designed attention; got {_short(record)}."
+        )
+    missing = [name for name in ("class", "source", "designs") if name not in record]
+    if missing:
+        raise WrongUsage(f"the record lacks {', '.join(missing)}; make it again.")
+    if not isinstance(record["designs"], list):
+        raise WrongUsage(f"designs must be a list of designs; got {_short(record['designs'])}.")
 
 
 def _rule(design: Any) -> str:
@@ -92,21 +96,20 @@ def _rule(design: Any) -> str:
 
 def _matrices(rule: str, design: Mapping[str, object]) -> list[NDArray[np.float64]]:
     """Read the matrices of a design; positions come last, if there are any."""
-    matrices = []
-    for name in ("Km", "Qm", "Vm", "pos"):
-        value = design.get(name)
-        if value is None and name == "pos":
-            continue
-        try:
-            matrix = np.array(value, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            matrix = np.array(np.nan)
-        if matrix.ndim != 2:
-            raise WrongUsage(
-                f"{name} of {rule} must be a matrix, rows of numbers; got {_short(value)}."
-            )
-        matrices.append(matrix)
-    return matrices
+    names = ["Km", "Qm", "Vm"]
+    if design.get("pos") is not None:
+        names.append("pos")
+    return [_matrix(f"{name} of {rule}", design.get(name)) for name in names]
+
+
+def _matrix(name: str, value: object) -> NDArray[np.float64]:
+    try:
+        matrix = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        matrix = np.array(np.nan)
+    if matrix.ndim != 2:
+        raise WrongUsage(f"{name} must be a matrix, rows of numbers; got {_short(value)}.")
+    return matrix
 
 
 def _program(name: Any, source: Any) -> str | None:

@@ -8,7 +8,7 @@ split.
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -110,18 +110,8 @@ class Sheet:
             WrongUsage: a column is missing.
         """
         sheet = cls(path, keys, column)
-        rows: list[Mapping[str, str]] = [*read_table(path)] if path.exists() else []
-        for row in rows:
-            for name in (*keys, column):
-                if name not in row and name != "answer":
-                    columns = ", ".join((*keys, column))
-                    raise WrongUsage(f"{path} needs the column {name!r}, of {columns}.")
-            key = tuple(row.get(name, "") for name in keys)
-            sheet.rows[key] = row[column]
-            if row[column]:
-                sheet.filled[_by_file(key)] = row[column]
-            ours = (*keys, column, "why", "")
-            sheet.more[key] = {name: row[name] for name in row if name not in ours}
+        for row in read_table(path) if path.exists() else ():
+            sheet._add(row)
         return sheet
 
     def find(self, key: tuple[str, ...]) -> str:

@@ -51,22 +51,27 @@ class Prediction:
         return Case(self.variable, answer="value", judge=partial(self._judge, mistakes))
 
     def _judge(self, mistakes: Mapping[Any, str], answer: Any) -> Failure | None:
-        expected = " or ".join(map(repr, sorted(self.options))) or "a number"
-        if isinstance(answer, Tensor | np.ndarray) and answer.ndim == 0:
+        if isinstance(answer, str):
+            answer = answer.strip().lower()
+        elif isinstance(answer, Tensor | np.ndarray) and answer.ndim == 0:
             answer = answer.item()  # of a calculation with PyTorch or NumPy
-        if answer is None:
-            return Failure(f"{self.variable} is not filled in: {expected}", kind="form")
-        if self.options:
-            answer = answer.strip().lower() if isinstance(answer, str) else ""
-            if answer not in self.options:
-                return Failure(f"{self.variable} must be {expected}", kind="form")
-        elif not is_number(answer):
-            words = f"{self.variable} must be a number, such as 3 or 0.25"
-            return Failure(words, kind="form")
+        problem = self._form_problem(answer)
+        if problem:
+            return Failure(f"{self.variable} {problem}", kind="form")
         if self._means(answer, self.right):
             return None
         named = (name for wrong, name in mistakes.items() if self._means(answer, wrong))
         return Failure(f"{self.variable}: {answer!r} is incorrect", next(named, None))
+
+    def _form_problem(self, answer: Any) -> str:
+        """Say what is wrong with an answer that is neither a number nor one of the words."""
+        expected = " or ".join(map(repr, sorted(self.options))) or "a number"
+        if answer is None:
+            return f"is not filled in: {expected}"
+        if self.options:
+            is_word = isinstance(answer, str) and answer in self.options
+            return "" if is_word else f"must be {expected}"
+        return "" if is_number(answer) else "must be a number, such as 3 or 0.25"
 
     def _means(self, answer: Any, meant: Any) -> bool:
         """Whether an answer is the word or the number that is meant."""

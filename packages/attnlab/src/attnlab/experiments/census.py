@@ -29,7 +29,7 @@ from attnlab.look.census.result import CENSUS_FILE, census_folder
 from attnlab.look.collector import run_collector
 from attnlab.look.corpus.corpus import Corpus, CorpusProgress, encoder_of, longest_of
 from attnlab.look.corpus.measures import Measurer, measure_of
-from attnlab.look.corpus.text_files import rows_of
+from attnlab.look.corpus.text_rows import rows_of
 from attnlab.look.heads import chosen_heads
 from attnlab.look.long_text.inputs import arguments_for, parts_of
 from attnlab.train.observer import Observer, SilentObserver

@@ -1,6 +1,6 @@
 """Labelled texts: tidied, counted, and split so that no text is on both sides.
 
-`text_files.py` reads them from a file or a hub.
+`labeled_files.py` reads them from a file or a hub.
 
 A text is known by its clean form (lower case, single spaces): two rows with the same clean form are
 the same text. Across a split texts are compared more strictly, by their letters and digits alone:

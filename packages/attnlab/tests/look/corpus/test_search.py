@@ -5,11 +5,13 @@ import json
 
 import pytest
 import torch
+from attnlab.look.corpus.text_files import rows_of
+from tests.parts.planting import faults_in
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.corpus import MEASURES, Corpus, measures, open_search, search_corpus, tally
 from attnlab.look.corpus import search as searching
-from attnlab.look.corpus.text_files import rows_of
+from attnlab.look.corpus.text_rows import rows_of
 from tests.look.short_texts import TEXTS, WORDS, encode, measures_of
 from tests.planting import fault_tests, faults_in
 from tests.random_models import new_model

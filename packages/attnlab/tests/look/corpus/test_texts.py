@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.corpus import text_files
-from attnlab.look.corpus.text_files import rows_of
+from attnlab.look.corpus import text_rows
+from attnlab.look.corpus.text_rows import rows_of
 
 
 def read(path, content, column="text"):
@@ -63,20 +63,20 @@ def test_rows_are_what_stands_in_the_file(name, tmp_path):
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "txt"])
 def test_a_line_without_end_is_left_out_and_never_held(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "_LONGEST", 50)
-    monkeypatch.setattr(text_files, "_MOST_LINE", 200)
-    monkeypatch.setattr(text_files, "_PIECE", 100)
+    monkeypatch.setattr(text_rows, "_LONGEST", 50)
+    monkeypatch.setattr(text_rows, "_MOST_LINE", 200)
+    monkeypatch.setattr(text_rows, "_PIECE", 100)
     pieces, form = [], {"csv": "{}", "jsonl": '"{}"', "txt": "{}"}[kind]
-    lines = text_files._Lines.__iter__
+    lines = text_rows._Lines.__iter__
     monkeypatch.setattr(
-        text_files._Lines,
+        text_rows._Lines,
         "__iter__",
         lambda self: (pieces.append(len(x)) or x for x in lines(self)),
     )
     rows = ["a", "x" * 51, "y" * 1000, "z" * 50, "b"]
     head = "text\n" if kind == "csv" else ""
     found = read(tmp_path / f"a.{kind}", head + "".join(form.format(row) + "\n" for row in rows))
-    assert found == ["a", text_files._TOO_LONG, text_files._TOO_LONG, "z" * 50, "b"]
+    assert found == ["a", text_rows._TOO_LONG, text_rows._TOO_LONG, "z" * 50, "b"]
     assert max(pieces) <= 200
     assert csv.field_size_limit() > 200  # as it was
 
@@ -119,7 +119,7 @@ def test_text_of_parquet_that_is_no_text_is_left_out(tmp_path):
 
 
 def test_a_blank_line_without_end_is_a_row_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "_MOST_LINE", 20)
-    monkeypatch.setattr(text_files, "_PIECE", 10)
+    monkeypatch.setattr(text_rows, "_MOST_LINE", 20)
+    monkeypatch.setattr(text_rows, "_PIECE", 10)
     (tmp_path / "a.jsonl").write_text(" " * 40 + '\n"one"\n"two"\n')
     assert [row.text for row in rows_of(tmp_path / "a.jsonl")] == [None, "one", "two"]

@@ -7,7 +7,7 @@ from attnlab.configs import Config, Fields, option
 from attnlab.errors import WrongUsage
 from attnlab.experiments.words import Words
 from attnlab.models.encoder import EncoderConfig
-from attnlab.tasks.text_files import Columns
+from attnlab.tasks.labeled_files import Columns
 from attnlab.train.config import TrainConfig
 
 NAME = "sentiment"

@@ -8,7 +8,7 @@ import torch
 from attnlab import seeds
 from attnlab.errors import WrongUsage
 from attnlab.experiments.sentiment.config import NAME, WORDS, SentimentConfig
-from attnlab.tasks.text_files import read_texts
+from attnlab.tasks.labeled_files import read_texts
 from attnlab.tasks.texts import (
     LabeledText,
     TextSplit,

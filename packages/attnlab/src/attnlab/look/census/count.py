@@ -24,7 +24,7 @@ from attnlab.look.census.meter import Meter
 from attnlab.look.census.result import Census, census_folder
 from attnlab.look.census.sketch import Sketch
 from attnlab.look.corpus.corpus import Corpus, CorpusPass, CorpusProgress, batches, digest_of_row
-from attnlab.look.corpus.text_files import TextRow
+from attnlab.look.corpus.text_rows import TextRow
 from attnlab.look.recording.tokens import names_of
 
 BLOCK = 256

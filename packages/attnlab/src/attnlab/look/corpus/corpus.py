@@ -20,7 +20,7 @@ from attnlab.core.store import JsonObject, StateFolder, locked, make_folder, rem
 from attnlab.errors import CouldNotRun, WrongUsage, is_integer, type_words
 from attnlab.look.collector import run_collector
 from attnlab.look.corpus.measures import HeadReader
-from attnlab.look.corpus.text_files import TextRow, rows_of
+from attnlab.look.corpus.text_rows import TextRow, rows_of
 from attnlab.look.heads import chosen_heads, head_name
 from attnlab.look.inputs import foreign_of
 from attnlab.look.long_text.inputs import arguments_for, check_ids, parts_of

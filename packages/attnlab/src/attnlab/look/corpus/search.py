@@ -31,7 +31,7 @@ from attnlab.look.corpus.corpus import (
 from attnlab.look.corpus.measures import Measure, Measurer, WeightRows, digest_of, measure_of
 from attnlab.look.corpus.result import CorpusSearch, search_folder, write_tables
 from attnlab.look.corpus.tally import Tally
-from attnlab.look.corpus.text_files import TextRow
+from attnlab.look.corpus.text_rows import TextRow
 from attnlab.look.recording.tokens import names_of
 from attnlab.shapes import require_integer
 
