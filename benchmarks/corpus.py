@@ -16,7 +16,7 @@ import torch
 
 from attnlab.experiments.model_loader import load_pretrained
 from attnlab.look.corpus import Corpus, search_corpus
-from attnlab.look.corpus.corpus import batches, encoder_of, inputs_of
+from attnlab.look.corpus.corpus import batch_inputs, batches, encoder_of
 from attnlab.look.corpus.text_rows import rows_of
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     def plain() -> None:
         with torch.no_grad():
             for batch in batches(texts, 4096):
-                inputs, named = inputs_of(model, batch)
+                inputs, named = batch_inputs(model, batch)
                 model(*inputs, **named)
 
     def search() -> None:

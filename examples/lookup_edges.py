@@ -99,7 +99,7 @@ def fixed_table(num_seeds: int) -> Found:
     sources = lookup.all_sources()[
         ::24
     ]  # one order of each fact: to these models a source is a set
-    answers = lookup.answer(sources)
+    answers = lookup.right_answer(sources)
     labels = torch.stack((answers, torch.full_like(answers, IGNORED)), 1)
     kinds = torch.arange(5).expand(len(sources), 5)
     found = [

@@ -77,7 +77,7 @@ def test_the_edges_of_one_model_are_cut_one_by_one(tmp_path):
             )
         ).eval()
     sources = lookup.all_sources()[::24]
-    answers = lookup.answer(sources)
+    answers = lookup.right_answer(sources)
     labels = torch.stack((answers, torch.full_like(answers, -100)), 1)
     kinds = torch.arange(5).expand(3, 5)
     effects, weights = module.cut(model, sources, lookup.target_input(answers), labels, kinds)

@@ -6,7 +6,7 @@ import tomllib
 import extras
 import pytest
 
-from attnlab.cli.terminal import words
+from attnlab.cli.terminal import table_words
 
 PAGE = extras.PAGE.read_text()
 
@@ -41,8 +41,8 @@ def test_an_extra_that_the_page_does_not_have_is_seen(monkeypatch):
 def test_doctor_asks_for_the_packages_that_attnlab_needs_and_offers_those_of_the_extras():
     needed = tomllib.loads(extras.PROJECT.read_text())["project"]["dependencies"]
     versions = dict(re.match(r"([\w-]+)>=([\d.]+)", line).groups() for line in needed)
-    assert words("needed") == versions
-    offered = {name: extra for name, (extra, _) in words("optional").items()}
+    assert table_words("needed") == versions
+    offered = {name: extra for name, (extra, _) in table_words("optional").items()}
     assert set(offered.values()) == set(extras.extras()) - {"all"}
     for name, extra in offered.items():
         assert name in extras.packages_of(extra)

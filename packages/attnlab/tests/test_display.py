@@ -178,7 +178,7 @@ EXAMPLES = {
     "Certificate": certificate,
     "Circuits": lambda: attnlab.circuits(model()),
     "Compositions": lambda: attnlab.circuits(model(), ["0", "1"]).compositions(),
-    "Comparison": lambda: recording().compare(recording()),
+    "RecordingComparison": lambda: recording().compare(recording()),
     "Document": document,
     "EditableView": editable_view,
     "Effect": lambda: attnlab.effect(
@@ -215,7 +215,7 @@ EXAMPLES = {
     "Report": report,
     "ScoreTerms": lambda: attnlab.why(model(), IDS[:1], head="0.0", key=0),
     "Search": search,
-    "Shown": lambda: attnlab.draw.view.page.NotebookPage(EVIL * 9999),
+    "NotebookPage": lambda: attnlab.draw.view.page.NotebookPage(EVIL * 9999),
     "Speed": speed,
     "TokenSides": lambda: TokenSides(NAMES * 99, NAMES * 99),
     "Summary": lambda: attnlab.Summarize().of_weights(torch.full((2, 3, 9, 9), 1 / 9)),
@@ -227,7 +227,6 @@ EXAMPLES = {
 # Values of a line or less, which say all that they are; modules print as PyTorch prints them.
 SMALL = {
     "Claim",
-    "Cell",
     "Difference",
     "Interval",
     "PatchTarget",

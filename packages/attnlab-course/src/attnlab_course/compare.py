@@ -86,7 +86,7 @@ def difference(expected: Any, got: Any, tolerance: float, where: str = "answer")
     if isinstance(expected, str | bool):
         if type(got) is type(expected) and got == expected:
             return None
-        return _expected(where, show(expected), show(got))
+        return _expected(where, show_answer(expected), show_answer(got))
     return _number_difference(expected, got, tolerance, where)
 
 
@@ -118,7 +118,7 @@ def _are_same_numbers(one: Any, other: Any, tolerance: float) -> bool:
     return bool(np.allclose(mine, theirs, tolerance, tolerance, equal_nan=True))
 
 
-def show(value: Any) -> str:
+def show_answer(value: Any) -> str:
     """Show a value in a message: small arrays whole, of large ones the edges, with … between."""
     if isinstance(value, Tensor | np.ndarray):
         array = _numbers(value)
@@ -132,12 +132,12 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        shown = list(map(show, value[:_MOST_LISTED]))
+        shown = list(map(show_answer, value[:_MOST_LISTED]))
         if len(value) > _MOST_LISTED:
             shown.append("…")
         return f"[{', '.join(shown)}]"
     if isinstance(value, Mapping):
-        pairs = [f"{key!r}: {show(item)}" for key, item in value.items()]
+        pairs = [f"{key!r}: {show_answer(item)}" for key, item in value.items()]
         return _cut("{" + ", ".join(pairs) + "}")
     return _cut(repr(value))
 
@@ -157,7 +157,7 @@ def _mapping_difference(
     expected: Mapping[Any, Any], got: Any, tolerance: float, where: str
 ) -> Failure | None:
     if not isinstance(got, Mapping):
-        return _expected(where, "a mapping", show(got), "type")
+        return _expected(where, "a mapping", show_answer(got), "type")
     if {*got} != {*expected}:
         keys, got_keys = ", ".join(map(str, expected)), ", ".join(map(str, got))
         return Failure(f"{where}: expected the keys {keys}; got {got_keys or 'none'}")
@@ -173,9 +173,12 @@ def _list_difference(
 ) -> Failure | None:
     count = len(expected)
     if not isinstance(got, list):
-        return _expected(where, f"{count} {plural(count, 'value')}", show(got), "count")
+        return _expected(where, f"{count} {plural(count, 'value')}", show_answer(got), "count")
     if len(got) != count:
-        wanted, received = f"{show(expected)} ({count} values)", f"{show(got)} ({len(got)})"
+        wanted, received = (
+            f"{show_answer(expected)} ({count} values)",
+            f"{show_answer(got)} ({len(got)})",
+        )
         return _expected(where, wanted, received, "count")
     for number, (item, received) in enumerate(zip(expected, got, strict=True)):
         failure = difference(item, received, tolerance, f"{where}[{number}]")
@@ -192,12 +195,12 @@ def _number_difference(expected: Any, got: Any, tolerance: float, where: str) ->
     if {answer.dtype.kind, right.dtype.kind} & {*"bO"}:  # O: an integer of over 64 bits
         is_right = np.array_equal(right, answer)
     elif np.isfinite(right).all() and not np.isfinite(answer).all():
-        return _expected(where, "finite numbers", show(got), "finite")
+        return _expected(where, "finite numbers", show_answer(got), "finite")
     else:
         is_right = np.allclose(answer, right, tolerance, tolerance, equal_nan=True)
     if is_right:
         return None
-    lines = [f"{where}:", f"  expected  {show(expected)}", f"  got       {show(got)}"]
+    lines = [f"{where}:", f"  expected  {show_answer(expected)}", f"  got       {show_answer(got)}"]
     lines += _furthest(right, answer)
     return Failure("\n".join(lines))
 
@@ -206,7 +209,7 @@ def _form_difference(expected: Any, got: Any, where: str) -> Failure | None:
     """Say how the type, shape or dtype of numbers differs from what was expected."""
     is_array = isinstance(expected, Tensor | np.ndarray)
     if not _is_number(got):
-        return _expected(where, _noun(expected), show(got), "type")
+        return _expected(where, _noun(expected), show_answer(got), "type")
     if is_array and type(got) is not type(expected):
         return _expected(where, _noun(expected), _noun(got), "type")
     right, answer = _numbers(expected), _numbers(got)

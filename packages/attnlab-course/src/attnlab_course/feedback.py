@@ -9,7 +9,7 @@ from typing import Any
 from attnlab.display import plural
 from attnlab.errors import not_none
 from attnlab_course.cells import parse_program, solution_text
-from attnlab_course.compare import show
+from attnlab_course.compare import show_answer
 from attnlab_course.error_advice import error_advice
 from attnlab_course.exercise import Case, CourseExercise, GivenObject, Mistake
 from attnlab_course.judge import CheckResult, ExerciseOutcome, passed_words
@@ -214,7 +214,7 @@ def failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
 def _shown(value: object) -> str:
     if isinstance(value, GivenObject):
         return f"a {value.call}"
-    return show(value)
+    return show_answer(value)
 
 
 def waiting_words(waiting: int) -> str:

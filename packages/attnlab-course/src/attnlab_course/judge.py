@@ -6,7 +6,7 @@ from typing import Any
 
 from attnlab.display import plural
 from attnlab_course.cases import Questions
-from attnlab_course.compare import difference, read_answer, show
+from attnlab_course.compare import difference, read_answer, show_answer
 from attnlab_course.exercise import Case, Check, Failure, Mistake
 from attnlab_course.mistakes import ask_judge, find_mistake
 from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_here
@@ -219,7 +219,7 @@ def _judge_case(case: Case, answer: CaseAnswer) -> Failure | None:
         return Failure(words, kind=answer.error)
     value = read_answer(answer.value)
     if case.raises:
-        return Failure(f"{_raised_words(case)}{show(value)}")
+        return Failure(f"{_raised_words(case)}{show_answer(value)}")
     if case.judge is not None:
         return ask_judge(case, value)
     return difference(case.expected, value, case.tolerance)

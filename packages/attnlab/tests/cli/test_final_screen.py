@@ -11,7 +11,7 @@ from attnlab.cli import progress as progress_module
 from attnlab.cli.estimate import TimeEstimate
 from attnlab.cli.final_screen import show_final_screen
 from attnlab.cli.progress import progress, progress_of_many
-from attnlab.cli.terminal import words
+from attnlab.cli.terminal import table_words
 from attnlab.draw.sections import ReportContent
 from attnlab.experiments import registry
 from attnlab.experiments.claims import Claim
@@ -69,7 +69,7 @@ def test_the_claim_that_tells_most_is_one_that_its_system_makes():
         "sentiment": [f"best_beats_{each.key}" for each in BASELINES.values()],
         "open_program": [f"{each}_beats_decoy" for each in SOURCES],
     }
-    for name, (claim, _) in words("findings").items():
+    for name, (claim, _) in table_words("findings").items():
         folder = Path(registry.find(name).experiment.__file__).parent
         sources = "".join(path.read_text() for path in folder.glob("*.py"))
         assert f'"{claim}"' in sources or claim in composed[name]
@@ -122,7 +122,7 @@ def test_without_a_terminal_a_phase_is_one_line_with_its_last_figures(capsys):
 def usual(monkeypatch, **seconds):
     """Let the experiments take so many seconds, usually."""
     pairs = {name: (short, 10 * short) for name, short in seconds.items()}
-    monkeypatch.setattr("attnlab.cli.terminal.words", lambda table: pairs)
+    monkeypatch.setattr("attnlab.cli.terminal.table_words", lambda table: pairs)
 
 
 def test_the_estimate_follows_the_pace_of_this_machine(monkeypatch):

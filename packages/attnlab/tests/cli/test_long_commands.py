@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
-from attnlab.look.corpus import open_search
+from attnlab.look.corpus import open_corpus_search
 from attnlab.look.long_text import open_document, summarize
 from tests.pretrained.speaking import SENTENCES, saved
 
@@ -62,7 +62,7 @@ def test_a_document_is_read_kept_stopped_and_gone_on_with(run, monkeypatch):
 def test_search_prints_and_keeps_what_was_found(run):
     asked = "search llama --corpus texts.csv --measure induction --head 1 --out found"
     status, out, _ = run(asked)
-    found = open_search("found")
+    found = open_corpus_search("found")
     row = found.table()[0]
     assert status == 0
     assert row["head"].startswith("1.")

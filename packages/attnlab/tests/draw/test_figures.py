@@ -18,7 +18,7 @@ from attnlab.draw import figures
 from attnlab.draw.attention.traces import trace_figure
 from attnlab.draw.colors import HUES
 from attnlab.draw.pictures.charts import bars_figure, lines_figure
-from attnlab.draw.pictures.look import shown
+from attnlab.draw.pictures.look import safe_text
 from attnlab.draw.pictures.maps import maps_figure
 from attnlab.draw.sections import Heatmap, MapChoice, Maps
 from attnlab.errors import CouldNotRun, WrongUsage
@@ -262,9 +262,9 @@ def test_empty_charts_are_drawn_empty():
 
 
 def test_text_is_made_safe_in_one_place():
-    assert shown("   ") == "␣␣␣"
-    assert shown("a\tb\x1bc") == "a⇥b\ufffdc"
-    assert re.fullmatch(r"(\\\$)+…?", shown("$" * 50, 20))
+    assert safe_text("   ") == "␣␣␣"
+    assert safe_text("a\tb\x1bc") == "a⇥b\ufffdc"
+    assert re.fullmatch(r"(\\\$)+…?", safe_text("$" * 50, 20))
 
 
 def test_the_legend_of_bars_names_the_series_in_order_and_stays_inside_the_figure():

@@ -262,8 +262,8 @@ unknown fields passed over | edits.edit | unknown fields
 -             if field not in known:
 +             if False:
 the row lost on the way through JSON | edits.edit | rows in JSON
-- form[name] = plain(value, brief=brief)
-+ form[name] = None if name == "row" else plain(value, brief=brief)
+- form[name] = plain_value(value, brief=brief)
++ form[name] = None if name == "row" else plain_value(value, brief=brief)
 rows that sum to one counted as off | edits.certificate | text
 - off = alive & _is_off(weights)
 + off = alive & ~_is_off(weights)

@@ -210,7 +210,9 @@ def test_nan_is_never_lost_among_other_numbers():
 
 class TestScaling:
     def test_the_intervals_hold_their_means_and_shrink_with_more_draws(self):
-        few, many = (score_scale.measure(64, draws, 0)[True]["largest"] for draws in (200, 2_000))
+        few, many = (
+            score_scale.attend_randomly(64, draws, 0)[True]["largest"] for draws in (200, 2_000)
+        )
         assert few.low < few.value < few.high
         assert many.high - many.low < (few.high - few.low) / 2
 

@@ -232,7 +232,7 @@ def test_masses_tell_the_key_from_the_value_and_the_rows_apart(monkeypatch):
         # From [SOS] all weight on the value, from the value all on the key.
         rows = [
             (padded == word.unsqueeze(-1)).double()
-            for word in (task.answer(sources), task.key_of(sources))
+            for word in (task.right_answer(sources), task.key_of(sources))
         ]
         yield {"weights": torch.stack(rows, 1).unsqueeze(1)}
 
@@ -354,7 +354,7 @@ def test_mismatched_pairs_are_counted_by_what_is_said(monkeypatch):
     said = {"BLUE": "BLUE", "GREEN": "RED", "RED": "GREEN"}  # by the value shown
 
     def forged(model, source):
-        return task.parse(said[task.words(source[0])[-1]]).unsqueeze(0)
+        return task.parse(said[task.id_names(source[0])[-1]]).unsqueeze(0)
 
     monkeypatch.setattr(fixed_table, "greedy_decode", forged)
     found = {(each.key, each.shown): each[3:] for each in fixed_table.probe([None, None])}

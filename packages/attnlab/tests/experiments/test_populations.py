@@ -14,7 +14,7 @@ from attnlab.experiments.population import (
     is_member,
     is_population,
     open_population,
-    open_run,
+    open_run_or_member,
 )
 from attnlab.experiments.population.blocks import MemoryBlocks
 from attnlab.experiments.population.population_heads import record_heads
@@ -186,7 +186,7 @@ def test_the_table_has_a_line_for_each_seed_and_step(learned):
 
 
 def test_the_folder_is_an_ordinary_run_too(learned):
-    report = open_run(learned.folder)
+    report = open_run_or_member(learned.folder)
     assert report.claims == learned.report.claims
     middle = record_heads(learned).middle
     prompt = torch.tensor([[3, 1, 2, 0]])

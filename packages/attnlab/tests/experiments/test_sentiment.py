@@ -239,7 +239,7 @@ def learned(split):
     config, facts = SentimentConfig(**TINY), {}
     for name in ("mini", "best"):
         prepared = fit.prepare(name, config, data.Arrangement("of few texts", split), ("a", "b"))
-        model = fit.build(prepared, config, 0, 0)
+        model = fit.build_classifier(prepared, config, 0, 0)
         initial = state_bytes(model)
         trained = fit.train_model(model, prepared, config, RunContext(0), 0).trained
         facts |= {
@@ -300,7 +300,7 @@ def test_an_epoch_chosen_by_the_test_texts_is_caught(monkeypatch):
 
 @pytest.mark.slow
 def test_ratios_counted_with_the_test_texts_are_caught(monkeypatch):
-    honest = fit.build
+    honest = fit.build_classifier
 
     def leaky(prepared, config, seed, member):
         train = models.EncodedTexts(
@@ -309,7 +309,7 @@ def test_ratios_counted_with_the_test_texts_are_caught(monkeypatch):
         )
         return honest(replace(prepared, train=train), config, seed, member)
 
-    monkeypatch.setattr(fit, "build", leaky)
+    monkeypatch.setattr(fit, "build_classifier", leaky)
     assert "initial weights of best" in depends_on_the_test_texts()
 
 

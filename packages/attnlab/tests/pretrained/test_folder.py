@@ -12,7 +12,7 @@ from attnlab.errors import CouldNotRun
 from attnlab.pretrained.model_files import folder, gguf, header
 from attnlab.pretrained.model_files.folder import clean_description, gguf_file, inspect_folder
 from attnlab.pretrained.model_files.gguf import read_gguf_header
-from attnlab.pretrained.model_files.header import parse_object, read_header
+from attnlab.pretrained.model_files.header import parse_object, read_tensor_entries
 from tests.pretrained.folders import (
     LLAMA,
     SHAPES,
@@ -151,7 +151,7 @@ def sound_gguf():
 SOUND = {
     "a header of safetensors": (
         lambda: safetensors(header_of(dict(list(SHAPES.items())[:3]))),
-        read_header,
+        read_tensor_entries,
     ),
     "a header of GGUF": (sound_gguf, read_gguf_header),
     "a description": (

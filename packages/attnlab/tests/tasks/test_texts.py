@@ -11,7 +11,7 @@ import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.corpus.text_rows import rows_of as corpus_rows
-from attnlab.tasks.labeled_files import Columns, read_texts
+from attnlab.tasks.labeled_files import Columns, read_labeled_texts
 from attnlab.tasks.texts import (
     LabeledText,
     shared_texts,
@@ -59,7 +59,7 @@ FILES = {
 @pytest.mark.parametrize(("name", "content", "texts"), FILES.values(), ids=FILES)
 def test_texts_are_read_as_they_are_written(name, content, texts, tmp_path):
     (tmp_path / name).write_bytes(content)
-    rows = read_texts(str(tmp_path / name))
+    rows = read_labeled_texts(str(tmp_path / name))
     assert [row["text"] for row in rows] == texts
     assert {row["label"] for row in rows} <= {"good", "bad", "a", "b"}
 
@@ -86,14 +86,14 @@ def write(path, kind):
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_kind_of_file_gives_the_same_rows(kind, tmp_path):
     file, values = write(tmp_path, kind)
-    assert read_texts(file) == values
+    assert read_labeled_texts(file) == values
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_a_column_that_is_not_there_is_answered_with_a_suggestion(kind, tmp_path):
     file, _ = write(tmp_path, kind)
     with pytest.raises(WrongUsage, match=r"no column 'txt' .*; did you mean 'text'"):
-        read_texts(file, Columns(text="txt"))
+        read_labeled_texts(file, Columns(text="txt"))
 
 
 def test_what_is_left_out_is_counted():
@@ -221,7 +221,7 @@ def test_files_that_cannot_be_read_say_why(name, content, error, words, tmp_path
     file = tmp_path / name
     file.write_bytes(content)
     with pytest.raises(error, match=words):
-        read_texts(str(file))
+        read_labeled_texts(str(file))
 
 
 WEATHER = [
@@ -251,7 +251,7 @@ def test_stray_quotation_marks_hide_no_row(kind, mark, has_header, quoted, tmp_p
     file = tmp_path / f"t.{kind}"
     file.write_text("\n".join(head + as_cells(WEATHER, mark, quoted)) + "\n")
     columns = Columns() if has_header else Columns("1", "2", has_header=False)
-    found = read_texts(str(file), columns)
+    found = read_labeled_texts(str(file), columns)
     assert [row["text"].strip('"') for row in found] == [text for text, _ in WEATHER]
     assert [row["label"] for row in found] == [label for _, label in WEATHER]
 
@@ -262,7 +262,9 @@ def test_stray_quotation_marks_hide_no_row_beside_values_that_are_all_different(
     file = tmp_path / "t.csv"
     rows = [f"{other.format(number)},{line}" for number, line in enumerate(lines)]
     file.write_text("\n".join(["other,text,label", *rows]))
-    assert [row["label"] for row in read_texts(str(file))] == [label for _, label in WEATHER]
+    assert [row["label"] for row in read_labeled_texts(str(file))] == [
+        label for _, label in WEATHER
+    ]
     assert len(list(corpus_rows(file))) == len(WEATHER)
 
 
@@ -270,7 +272,7 @@ def test_no_byte_order_mark_between_joined_files_makes_a_class(tmp_path):
     file = tmp_path / "t.csv"
     part = "\ufeff" + "\n".join(["text,label", *as_cells(WEATHER, ",")]) + "\n"
     file.write_text(part + part)
-    found = tidied(read_texts(str(file)))
+    found = tidied(read_labeled_texts(str(file)))
     assert {row.label for row in found.rows} == {"dry", "wet"}
     assert ("rows that repeat the names of the columns, left out", 1) in found.counts
     assert [row.text for row in corpus_rows(file)][:1] == [WEATHER[0][0]]
@@ -283,7 +285,7 @@ def test_a_stray_quotation_mark_makes_no_class_of_its_own(is_label_first, tmp_pa
     cells = (reversed(row) if is_label_first else row for row in rows)
     file = tmp_path / "quoted.csv"
     file.write_text("".join(",".join(f'"{cell}"' for cell in row) + "\n" for row in cells))
-    assert [row["label"] for row in read_texts(str(file))] == [*"abababababab"]
+    assert [row["label"] for row in read_labeled_texts(str(file))] == [*"abababababab"]
 
 
 @pytest.mark.parametrize("ending", ["", ",\nand so on"])
@@ -292,7 +294,7 @@ def test_poems_of_several_lines_stay_whole(ending, tmp_path):
     file = tmp_path / "t.csv"
     quoted = [f'"{poem}",dry' for poem in poems]
     file.write_text("\n".join(["text,label", *as_cells(WEATHER, ","), *quoted]) + "\n")
-    assert [row["text"] for row in read_texts(str(file))][len(WEATHER) :] == poems
+    assert [row["text"] for row in read_labeled_texts(str(file))][len(WEATHER) :] == poems
 
 
 def test_rows_read_and_rows_refused_are_the_rows_of_the_file(tmp_path):
@@ -302,7 +304,7 @@ def test_rows_read_and_rows_refused_are_the_rows_of_the_file(tmp_path):
     lines[11] = "text,label"  # a file that was joined from two
     lines[12] = "only a text"
     (tmp_path / "t.csv").write_text("\n\n   \n" + "\n".join(["text,label", *lines]) + "\n")
-    assert counts_of(read_texts(str(tmp_path / "t.csv"))) == {
+    assert counts_of(read_labeled_texts(str(tmp_path / "t.csv"))) == {
         "rows read": 24,
         "rows with more or fewer cells than the file has columns, left out": 2,
         "rows that repeat the names of the columns, left out": 1,
@@ -318,10 +320,10 @@ def test_a_compressed_file_is_read_and_a_damaged_one_refused(ending, tmp_path):
     packed = PACKERS[ending]("\n".join(["text,label", *as_cells(WEATHER, ",")]).encode())
     file = tmp_path / f"t.csv{ending}"
     file.write_bytes(packed)
-    assert len(read_texts(str(file))) == 24
+    assert len(read_labeled_texts(str(file))) == 24
     file.write_bytes(packed[: len(packed) // 2])
     with pytest.raises(CouldNotRun, match=f"t.csv{ending} cannot be unpacked"):
-        read_texts(str(file))
+        read_labeled_texts(str(file))
 
 
 @pytest.mark.parametrize("name", ["t.json", "t.jsonl"])
@@ -329,7 +331,7 @@ def test_a_json_array_or_lines_are_read_as_their_objects(name, tmp_path):
     rows = [{"text": "warm", "label": "good"}, {"text": "cold", "label": None, "split": "test"}]
     for text in (json.dumps(rows, indent=1), "\n".join(map(json.dumps, rows))):
         (tmp_path / name).write_text(text)
-        assert read_texts(str(tmp_path / name)) == [{"split": None, **row} for row in rows]
+        assert read_labeled_texts(str(tmp_path / name)) == [{"split": None, **row} for row in rows]
 
 
 def test_bytes_of_parquet_are_read_as_utf8_and_others_counted(tmp_path):
@@ -337,14 +339,14 @@ def test_bytes_of_parquet_are_read_as_utf8_and_others_counted(tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     table = {"text": [b"warm", b"caf\xe9", "caf\u00e9".encode()], "label": [b"a", b"a", b"b"]}
     parquet.write_table(pyarrow.table(table), tmp_path / "t.parquet")
-    kept = tidied(read_texts(str(tmp_path / "t.parquet")))
+    kept = tidied(read_labeled_texts(str(tmp_path / "t.parquet")))
     assert [(row.text, row.label) for row in kept.rows] == [("warm", "a"), ("café", "b")]
     assert dict(kept.counts)["rows that are not UTF-8, left out"] == 1
     ends = pyarrow.array([0, 2, 4], pyarrow.int32()).buffers()[1]
     broken = pyarrow.py_buffer(b"ok\xff\xfe")
     text = pyarrow.Array.from_buffers(pyarrow.string(), 2, [None, ends, broken])
     parquet.write_table(pyarrow.table({"text": text, "label": [1, 2]}), tmp_path / "t.parquet")
-    assert read_texts(str(tmp_path / "t.parquet"))[1] == {"text": b"\xff\xfe", "label": 2}
+    assert read_labeled_texts(str(tmp_path / "t.parquet"))[1] == {"text": b"\xff\xfe", "label": 2}
 
 
 @pytest.mark.parametrize("value", [[0, 1], {"a": 1}, (1,)])
@@ -403,7 +405,7 @@ def test_many_small_classes_hold_out_the_share_that_was_asked():
 )
 def test_encoding_header_and_delimiter_are_read_as_they_are_given(name, content, columns, tmp_path):
     (tmp_path / name).write_bytes(content.encode(columns.encoding))
-    assert read_texts(str(tmp_path / name), columns) == [{"text": "café", "label": "good"}]
+    assert read_labeled_texts(str(tmp_path / name), columns) == [{"text": "café", "label": "good"}]
 
 
 @pytest.mark.parametrize(
@@ -418,14 +420,14 @@ def test_encoding_header_and_delimiter_are_read_as_they_are_given(name, content,
 def test_what_does_not_go_with_a_file_is_refused(name, columns, words, tmp_path):
     (tmp_path / name).write_text("a,b\n")
     with pytest.raises(WrongUsage, match=words):
-        read_texts(str(tmp_path / name), columns)
+        read_labeled_texts(str(tmp_path / name), columns)
 
 
 def test_a_folder_and_a_missing_file_are_told_apart(tmp_path):
     with pytest.raises(WrongUsage, match="is a folder"):
-        read_texts(str(tmp_path))
+        read_labeled_texts(str(tmp_path))
     with pytest.raises(CouldNotRun, match="there is no file"):
-        read_texts(str(tmp_path / "none.csv"))
+        read_labeled_texts(str(tmp_path / "none.csv"))
 
 
 class Table(dict):
@@ -444,7 +446,7 @@ def test_a_data_set_of_the_hub_is_read_with_the_names_of_its_classes(monkeypatch
         "unsupervised": Table(text=["d"], label=[-1]),
     }
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda name: tables))
-    assert read_texts("owner/name") == [
+    assert read_labeled_texts("owner/name") == [
         {"text": "a", "label": "neg", "split": "train"},
         {"text": "b", "label": "pos", "split": "train"},
         {"text": "c", "label": None, "split": "test"},
@@ -457,7 +459,7 @@ def test_a_hub_out_of_reach_is_said_in_one_sentence(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
     with pytest.raises(CouldNotRun, match=r"owner/name from the hub: no route to host$"):
-        read_texts("owner/name")
+        read_labeled_texts("owner/name")
 
 
 @pytest.mark.parametrize(
@@ -468,7 +470,7 @@ def test_a_missing_library_is_named(library, source, monkeypatch, tmp_path):
     (tmp_path / "t.parquet").write_bytes(b"")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CouldNotRun, match=library):
-        read_texts(source)
+        read_labeled_texts(source)
 
 
 def test_a_split_by_text_shares_none_and_is_stratified():
@@ -527,4 +529,4 @@ def test_another_delimiter_is_refused_with_the_setting_that_reads_it(mark, spell
     file = tmp_path / "t.csv"
     file.write_text(f"text{mark}label\nfine{mark}good\n")
     with pytest.raises(WrongUsage, match=f"say delimiter={re.escape(spelling)}"):
-        read_texts(file)
+        read_labeled_texts(file)

@@ -267,4 +267,4 @@ def test_a_full_disk_costs_the_compiling_and_no_more(monkeypatch, tmp_path):
     monkeypatch.setattr(compiler, "compiler_name", lambda: "a compiler")
     monkeypatch.setattr(compiler, "_version", lambda compiler: "1")
     with pytest.raises(NotExpressible, match=r"could not be kept .*No space left"):
-        build.built("")
+        build.compiled_library("")

@@ -11,7 +11,7 @@ from torch import nn
 from attnlab.errors import WrongUsage
 from attnlab.train import Evaluation, TrainConfig, train_together
 from attnlab.train.faults import NotFinite, first_not_finite
-from attnlab.train.history import History, plain
+from attnlab.train.history import History, plain_evaluations
 from attnlab.train.schedule import Schedule, share_of_peak, span_at
 from tests.sampling import sampled
 
@@ -266,7 +266,7 @@ def test_wrong_use_is_said():
 
 def test_stacked_judgements_are_taken_apart():
     stacked = Evaluation((torch.tensor([1.0, 2.0, 3.0]),), {"a": torch.tensor([4, 5, 6])})
-    assert plain(stacked, [0, 2]) == [
+    assert plain_evaluations(stacked, [0, 2]) == [
         Evaluation((1.0,), {"a": 4.0}),
         Evaluation((3.0,), {"a": 6.0}),
     ]

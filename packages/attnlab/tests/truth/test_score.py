@@ -5,7 +5,7 @@ import math
 import pytest
 
 from attnlab.errors import CouldNotRun
-from attnlab.truth import METHODS, build_circuit, circuit_names, ladders, score, summarize
+from attnlab.truth import METHODS, build_circuit, circuit_names, ladders, score, summarize_scores
 from attnlab.truth.circuits import USED
 from attnlab.truth.ladders import LADDERS
 from attnlab.truth.methods import BASELINES
@@ -49,7 +49,7 @@ def test_average_precision_does_not_depend_on_the_order_of_equal_scores():
 
 
 def test_circuits_whose_heads_are_all_used_do_not_enter():
-    row = summarize("m", [scored([1, 0], [True, False]), scored([1, 2], [True, True])])
+    row = summarize_scores("m", [scored([1, 0], [True, False]), scored([1, 2], [True, True])])
     assert (row.circuits, row.all) == (1, 2)
     assert row.auroc.value == 1.0
     assert row.seconds == 0.5
@@ -57,31 +57,31 @@ def test_circuits_whose_heads_are_all_used_do_not_enter():
 
 @pytest.mark.parametrize("least", [1e-9, 1e-300, 5.0, 1e300])
 def test_who_ranks_every_used_head_above_the_others_scores_one_however_small_the_numbers(least):
-    row = summarize("m", [scored([1e6, least, 0.0], [True, True, False])])
+    row = summarize_scores("m", [scored([1e6, least, 0.0], [True, True, False])])
     assert row.auroc.value == row.precision.value == 1.0
-    row = summarize("m", [scored([-least, -2 * least, -3 * least], [True, False, False])])
+    row = summarize_scores("m", [scored([-least, -2 * least, -3 * least], [True, False, False])])
     assert row.auroc.value == 1.0
 
 
 def test_heads_are_compared_within_their_attention_alone():
     """The second layer holds the larger numbers, which tells nothing of its own heads."""
     used, layers = [True, False, True, False, False], [0, 0, 1, 1, 1]
-    row = summarize("m", [scored([2.0, 1.0, 5.0, 6.0, 4.0], used, layers=layers)])
+    row = summarize_scores("m", [scored([2.0, 1.0, 5.0, 6.0, 4.0], used, layers=layers)])
     assert row.auroc.value == (1 + 1 + 0) / 3
     assert row.precision.value == (1 + 1 / 2) / 2
-    only = summarize("m", [scored([2.0, 1.0], [True, False], layers=[0, 1])])
+    only = summarize_scores("m", [scored([2.0, 1.0], [True, False], layers=[0, 1])])
     assert (only.circuits, only.all) == (0, 1)
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_method_that_looks_at_no_model_scores_a_half(name, all_labels):
     found = score(name, BASELINES[name], all_labels)
-    row = summarize(name, found)
+    row = summarize_scores(name, found)
     assert row.auroc.low <= 0.5 <= row.auroc.high
     if name == "layer-number":
         assert row.auroc == (0.5, 0.5, 0.5)
     for ladder in LADDERS:
-        row = summarize(name, [each for each in found if each.ladder == ladder])
+        row = summarize_scores(name, [each for each in found if each.ladder == ladder])
         assert row.auroc.low <= 0.5 <= row.auroc.high, ladder
 
 
@@ -102,7 +102,7 @@ def test_a_guess_by_the_name_of_a_head_scores_a_half(guess, all_labels):
             }[guess]
         return found
 
-    row = summarize(guess, score(guess, guessed, all_labels))
+    row = summarize_scores(guess, score(guess, guessed, all_labels))
     assert row.auroc.low <= 0.5 <= row.auroc.high
 
 
@@ -115,7 +115,7 @@ def test_who_knows_the_truth_scores_one_on_every_ladder(all_labels):
 
     found = score("knows", knows, all_labels)
     for ladder in LADDERS:
-        row = summarize("knows", [each for each in found if each.ladder == ladder])
+        row = summarize_scores("knows", [each for each in found if each.ladder == ladder])
         assert row.auroc == row.precision == (1.0, 1.0, 1.0)
         assert set(map(float, (each.value for each in row.decoys.values()))) == {1.0}
 
@@ -123,20 +123,20 @@ def test_who_knows_the_truth_scores_one_on_every_ladder(all_labels):
 def test_heads_in_the_order_in_which_they_were_made_are_caught(monkeypatch):
     monkeypatch.setattr(ladders, "shuffle_heads", lambda network, random: None)
     made = [_meant(build_circuit(name)) for name in circuit_names("position")]
-    row = summarize("m", score("m", BASELINES["head-number-reversed"], made))
+    row = summarize_scores("m", score("m", BASELINES["head-number-reversed"], made))
     assert row.auroc.low > 0.5
 
 
 def test_zeros_are_counted_apart_for_used_and_unused_heads():
     values = [1.0, 0.0, 0.0009, 0.0011, 0.5]
-    row = summarize("m", [scored(values, [True, True, False, False, False])])
+    row = summarize_scores("m", [scored(values, [True, True, False, False, False])])
     assert row.used_at_zero == 1 / 2
     assert row.unused_at_zero == 1 / 3
 
 
 def test_decoys_are_scored_alone():
     kinds = ("program", "twin", "sharp", "suppressor")
-    row = summarize("m", [scored([3.0, 1.0, 2.0, 4.0], [True, True, False, False], kinds)])
+    row = summarize_scores("m", [scored([3.0, 1.0, 2.0, 4.0], [True, True, False, False], kinds)])
     found = {kind: interval.value for kind, interval in row.decoys.items()}
     assert found == {"sharp": 0.5, "suppressor": 0.0, "twin": 0.0}
     assert row.auroc.value == 0.25
@@ -158,7 +158,7 @@ def test_truth_scores_one_its_contrary_nothing_and_ties_a_half(proved, sign, exp
     def method(model, inputs, answers):
         return {head: sign * used for head, used in truth[id(model)].items()}
 
-    assert summarize("m", score("m", method, proved.values())).auroc.value == expected
+    assert summarize_scores("m", score("m", method, proved.values())).auroc.value == expected
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@
 import numpy as np
 import torch as T
 
-from attnlab_course.compare import Figure, show
+from attnlab_course.compare import Figure, show_answer
 from attnlab_course.exercise import Case, Check, Exercise, Failure
 
 # %% [markdown]
@@ -134,7 +134,9 @@ def cells_right(axes, figure, weights, *_):
         image = image.reshape(weights.shape)
     if not is_map(image, weights):
         mistake = "rows and columns swapped" if is_map(image, weights.T) else None
-        return Failure(f"expected a map of {show(weights)}; got {show(image)}", mistake)
+        return Failure(
+            f"expected a map of {show_answer(weights)}; got {show_answer(image)}", mistake
+        )
     left, right, first, last = axes["corners"][0]
     if (axes["xlim"][1] - axes["xlim"][0]) * (right - left) < 0:
         return Failure("the first key is on the right; it belongs on the left")

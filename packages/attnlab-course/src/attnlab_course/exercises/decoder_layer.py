@@ -8,7 +8,7 @@ import torch as T
 
 from attnlab_course.compare import difference
 from attnlab_course.exercise import Case, Check, Exercise, Failure
-from attnlab_course.material.tensors import built, sample_state
+from attnlab_course.material.tensors import built_module, sample_state
 
 # %% [markdown]
 # # A decoder layer
@@ -198,7 +198,7 @@ def source_mask(random):
 def last_token(random):
     """The last of several tokens, which sees all others with or without a causal mask."""
     made = case(random, 2, 3, 5)
-    right = built(DecoderLayer, made)(*made.args)[0][:, -1].detach()
+    right = built_module(DecoderLayer, made)(*made.args)[0][:, -1].detach()
 
     def judge(answer):
         if not isinstance(answer, list) or len(answer) != 3:

@@ -10,7 +10,7 @@ from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import dropout_mistakes
 from attnlab_course.material.pictures import draw_lines
 from attnlab_course.material.tensors import (
-    built,
+    built_module,
     sample_state,
     dropped_failure,
     inputs_check,
@@ -153,7 +153,7 @@ def shares(random):
     state = {name: tensor.abs() for name, tensor in state.items()}
     state |= {"outer.weight": T.eye(width).double(), "outer.bias": T.zeros(width).double()}
     x = np.abs(random.normal(size=(7, 17, width)))
-    whole = built(FeedForward, case(x, width, state))(T.from_numpy(x)).detach().numpy()
+    whole = built_module(FeedForward, case(x, width, state))(T.from_numpy(x)).detach().numpy()
     for chance, dropout, words in ((0.25, 0.25, "1 in 4"), (0.1, None, "the default chance")):
         judge = partial(dropped_failure, whole=whole, chance=chance, what="hidden numbers")
         words = f"in training, with {words}"

@@ -9,7 +9,7 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise, Failure
 from attnlab_course.material.attention_mistakes import dropout_mistakes
-from attnlab_course.material.tensors import built, dropped_failure, parameters_check
+from attnlab_course.material.tensors import built_module, dropped_failure, parameters_check
 
 # %% [markdown]
 # # The input of a transformer
@@ -119,7 +119,7 @@ def case(random, shape, vocabulary, width, dropout, judge=None, words=""):
     )
     if judge is None:
         return made
-    whole = built(InputEmbedding, made)(*made.args).detach().numpy()
+    whole = built_module(InputEmbedding, made)(*made.args).detach().numpy()
     return replace(made, judge=partial(judge, whole))
 
 

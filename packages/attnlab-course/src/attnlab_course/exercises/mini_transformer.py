@@ -9,7 +9,12 @@ import torch as T
 
 from attnlab_course.compare import difference
 from attnlab_course.exercise import Case, Check, Exercise, Failure
-from attnlab_course.material.tensors import built, sample_state, parameters_check, shape_failure
+from attnlab_course.material.tensors import (
+    built_module,
+    sample_state,
+    parameters_check,
+    shape_failure,
+)
 
 # %% [markdown]
 # # A mini transformer
@@ -181,7 +186,7 @@ def case(random, texts, heads=2, size=3, layers=1, wanted="logits", pad=0, dropo
     )
     if wanted != "padded":
         return made
-    right = built(MiniTransformer, made)(*made.args)[1]
+    right = built_module(MiniTransformer, made)(*made.args)[1]
     return replace(made, judge=partial(padded_failure, right, list(map(len, texts))))
 
 

@@ -12,7 +12,7 @@ from attnlab_course.material.weight_mistakes import (
 )
 from attnlab_course.material.weights import (
     HeadTrial,
-    counted,
+    counts_output,
     float32_words,
     judge_weights,
     targets,
@@ -119,7 +119,7 @@ def failing(head, lengths=None, least=CLEAR, kinds=(-1, 1)):
         if lengths is not None and letters not in lengths:
             continue
         target = targets(TASK, run.ids)[..., 0]
-        counts = counted(TASK, run.ids) & np.isin(target, kinds)
+        counts = counts_output(TASK, run.ids) & np.isin(target, kinds)
         wrong = counts & ~(run.output[..., 0] * target >= least)
         if wrong.any():
             row, place = np.argwhere(wrong)[0]

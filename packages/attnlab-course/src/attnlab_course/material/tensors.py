@@ -144,7 +144,7 @@ def dtypes_fit(cases: Sequence[Case], answers: Sequence[Any]) -> bool:
     return varied and right == [(part.dtype, part.shape) for part in parts]
 
 
-def built(kind: type[nn.Module], case: Case) -> nn.Module:
+def built_module(kind: type[nn.Module], case: Case) -> nn.Module:
     """Return a module of the solution with the parameters of a case, in evaluation mode."""
     args, settings = not_none(case.build)
     module = kind(*args, **settings).double().eval()

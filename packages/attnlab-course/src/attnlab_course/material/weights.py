@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnlab.tasks.vectors import VectorTask
-from attnlab_course.compare import show
+from attnlab_course.compare import show_answer
 from attnlab_course.exercise import Case, Failure
 
 Floats = NDArray[np.float64]
@@ -110,7 +110,7 @@ class HeadTrial:
         target = targets(self.task, run.ids)
         error = np.abs(run.output - target).max(axis=-1)
         error = np.where(np.isnan(error), np.inf, error)
-        error[~counted(self.task, run.ids)] = -1.0
+        error[~counts_output(self.task, run.ids)] = -1.0
         row, place = np.unravel_index(np.argmax(error), error.shape)
         text = self.task.text(run.ids[row].tolist())
         return WorstOutput(
@@ -134,14 +134,14 @@ class WorstOutput:
 
     def words(self, tolerance: float) -> str:
         """Say what is wrong with it."""
-        expected, got = show(self.expected.tolist()), show(self.got.tolist())
+        expected, got = show_answer(self.expected.tolist()), show_answer(self.got.tolist())
         return (
             f"on {self.text}, at place {self.place}: expected {expected}, got {got}: "
             f"{self.error:.3g} off, where {tolerance:g} is allowed"
         )
 
 
-def read_head(answer: Any, task: VectorTask, positions: int = 0) -> DesignedHead | Failure:
+def read_designed_head(answer: Any, task: VectorTask, positions: int = 0) -> DesignedHead | Failure:
     """Read the list that `weights()` returned, or say what is wrong with its form.
 
     Args:
@@ -154,7 +154,7 @@ def read_head(answer: Any, task: VectorTask, positions: int = 0) -> DesignedHead
         names.append("pos")
     request = f"weights() must return the list [{', '.join(names)}]"
     if not isinstance(answer, list):
-        return Failure(f"{request}; got {show(answer)}")
+        return Failure(f"{request}; got {show_answer(answer)}")
     count = len(answer)
     if count == 4 and answer[3] is None:
         count = max(3, len(names))
@@ -179,13 +179,13 @@ def judge_weights(
     """Return the cases of a check: one alone, the matrices, judged by a criterion.
 
     Args:
-        task: see `read_head`, as positions.
+        task: see `read_designed_head`, as positions.
         criterion: says what is wrong with a head; None where nothing is.
         diagnose: names the mistake of a head that is not right; None where it is not known.
     """
 
     def judge(answer: Any) -> Failure | None:
-        head = read_head(answer, task, positions)
+        head = read_designed_head(answer, task, positions)
         if isinstance(head, Failure):
             return head
         words = criterion(head)
@@ -201,7 +201,7 @@ def _read_matrix(name: str, value: Any) -> Floats | Failure:
     try:
         matrix = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
-        return Failure(f"{name} must be a matrix of real numbers; got {show(value)}")
+        return Failure(f"{name} must be a matrix of real numbers; got {show_answer(value)}")
     shape = matrix.shape
     if len(shape) != 2 or not all(1 <= size <= LARGEST for size in shape):
         sizes = f"1 to {LARGEST} rows and columns"
@@ -260,7 +260,7 @@ def targets(task: VectorTask, ids: NDArray[np.int64]) -> Floats:
     return np.where(times == 1, 1.0, -1.0)
 
 
-def counted(task: VectorTask, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+def counts_output(task: VectorTask, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Say at which places the output counts: everywhere but at CLS."""
     return ids < task.letters
 
@@ -271,10 +271,10 @@ def float32_words(head: DesignedHead, task: VectorTask) -> str | None:
     for run, other in zip(HeadTrial(head, task).runs, coarse.runs, strict=True):
         with np.errstate(invalid="ignore"):
             distance = np.abs(run.output - other.output).max(axis=-1)
-        wrong = ~(distance <= FLOAT32) & counted(task, run.ids)
+        wrong = ~(distance <= FLOAT32) & counts_output(task, run.ids)
         if wrong.any():
             row, place = np.argwhere(wrong)[0]
             text, at = task.text(run.ids[row].tolist()), int(place) + (not task.has_cls)
-            got, right = (show(trial.output[row, place].tolist()) for trial in (other, run))
+            got, right = (show_answer(trial.output[row, place].tolist()) for trial in (other, run))
             return f"on {text}, at place {at}: {got} in float32, {right} in float64"
     return None

@@ -18,7 +18,7 @@ from attnlab.draw.wire import pack
 from attnlab.edits import CutEdge, Edit, ZeroHead, edit
 from attnlab.errors import CouldNotRun, WrongUsage, typed
 from attnlab.experiments.model_loader import is_ours, load_pretrained
-from attnlab.experiments.population import open_run
+from attnlab.experiments.population import open_run_or_member
 from attnlab.look.heads import (
     attentions,
     head_at,
@@ -251,7 +251,7 @@ def _open_any(name: str) -> _Opened:
             raise CouldNotRun(f"there is no run, folder or file {name[:200]!r}.")
         if not is_ours(name):
             return _open_pretrained(name)
-        report = open_run(Path(name))
+        report = open_run_or_member(Path(name))
     except OSError as error:
         raise CouldNotRun(f"could not open {name[:200]}: {error.strerror or error}.") from None
     model, reader = report.model.eval(), report.reader

@@ -12,8 +12,8 @@ from rich.text import Text
 from attnlab.cli.site_facts import HeadMeans, ValueFacts, WeightFacts
 from attnlab.cli.terminal import (
     make_table,
+    marked_line,
     matrix_widths,
-    one_line,
     output,
     say,
     say_indented,
@@ -47,12 +47,14 @@ def show_trace(trace: "Trace") -> None:
         if place is None:
             place = step.position
         head = (f"step {number} of {len(trace.steps)}  ", "dim")
-        choice = (f" → {one_line(step.choice)}", "bold green")
+        choice = (f" → {marked_line(step.choice)}", "bold green")
         console.print(Text.assemble(head, _brief(known), choice, _verdict([step])))
         for candidate, probability in _shown(step):
             bar = "█" * round(probability * 24)
             style = "bold green" if candidate == step.choice else "dim"
-            console.print(Text(f"  p({one_line(candidate)}) {probability:.4f} {bar}", style=style))
+            console.print(
+                Text(f"  p({marked_line(candidate)}) {probability:.4f} {bar}", style=style)
+            )
         _show_heads(trace, known, place)
         console.print()
     if not trace.steps:
@@ -95,8 +97,8 @@ def _show_attention(heads: "Sequence[HeadTrace]", keys: Sequence[str], place: in
     """Print the weights of each head, or of many heads a summary by token."""
     from attnlab.look.heads import head_at
 
-    tokens = list(map(one_line, keys))
-    names = [one_line(head_at(head.site, head.head)) for head in heads]
+    tokens = list(map(marked_line, keys))
+    names = [marked_line(head_at(head.site, head.head)) for head in heads]
     if place is None:
         over, weights_title = f"{len(heads)} heads and all queries", "  average weight on"
         rows = [_mean_row(head.rows) for head in heads]
@@ -135,18 +137,18 @@ def _brief(tokens: Sequence[str]) -> str:
     """Join tokens with blanks; leave out the middle of a long text."""
     if len(tokens) > _MAX_WORDS:
         tokens = [*tokens[:_FIRST_WORDS], "…", *tokens[_FIRST_WORDS - _MAX_WORDS :]]
-    return one_line(" ".join(tokens))
+    return marked_line(" ".join(tokens))
 
 
 def _answer(trace: "Trace") -> str:
-    return one_line(" ".join(trace.choices))
+    return marked_line(" ".join(trace.choices))
 
 
 def _verdict(steps: "Sequence[Step]") -> Text:
     """Return the right answer in words if a step is wrong; else an empty text."""
     if not any(step.is_wrong for step in steps):
         return Text()
-    right = one_line(" ".join(step.expected or "?" for step in steps))
+    right = marked_line(" ".join(step.expected or "?" for step in steps))
     return Text(f"   wrong: {right} is right", style="bold red")
 
 
@@ -205,14 +207,14 @@ def show_weights(site: str, facts: WeightFacts) -> None:
     from attnlab.look.heads import head_at
 
     console = output()
-    keys = list(map(one_line, facts.key_tokens))
-    queries = list(map(one_line, facts.query_tokens))
+    keys = list(map(marked_line, facts.key_tokens))
+    queries = list(map(marked_line, facts.query_tokens))
     for head in facts.heads:
         figures = (
             f"entropy {head.entropy:.3f} nats, largest weight {head.largest_weight:.3f} "
             "(means over queries)"
         )
-        name = Text(one_line(f"head {head_at(site, head.head)}"), style="bold")
+        name = Text(marked_line(f"head {head_at(site, head.head)}"), style="bold")
         console.print(name + Text(f"  {figures}", style="dim"))
         title, columns, cells = "  query", keys, _shaded_rows(head.rows or ())
         if sum(matrix_widths(title, columns, queries, cells)) > output().width:
@@ -228,7 +230,7 @@ def _largest_cells(head: HeadMeans) -> list[list[Text]]:
         largest = max((weight for weight in row if weight is not None), default=None)
         words = "nothing"
         if largest is not None:
-            words = f"{one_line(key)} ({largest:.2f})"
+            words = f"{marked_line(key)} ({largest:.2f})"
         cells.append([Text(words)])
     return cells
 
@@ -242,7 +244,7 @@ def _choice(step: "Step | None") -> str:
         words = f"{step.choice} ({probability:.3f})"
     if step.is_wrong:
         words += ", wrong"
-    return one_line(words)
+    return marked_line(words)
 
 
 def _changes(before: "Step | None", after: "Step | None") -> str:
@@ -259,7 +261,7 @@ def _changes(before: "Step | None", after: "Step | None") -> str:
     shown = []
     for change, name, was in changes[:_MAX_CANDIDATES]:
         shown.append(f"p({name}) {was:.3f} → {was + change:.3f}")
-    return one_line(", ".join(shown)) or "nothing"
+    return marked_line(", ".join(shown)) or "nothing"
 
 
 def _shaded_rows(rows: Iterable[Sequence[float | None]]) -> list[list[Text]]:

@@ -131,7 +131,7 @@ def settings(name: str = "", /, *, as_json: AsJson = False) -> int:
         Print the list as JSON.
     """
     from attnlab.experiments import registry
-    from attnlab.experiments.sweeps.axes import shown
+    from attnlab.experiments.sweeps.axes import typed_value
 
     if name in ("", "all"):
         summaries = {key: entry.summary for key, entry in registry.experiments().items()}
@@ -151,12 +151,12 @@ def settings(name: str = "", /, *, as_json: AsJson = False) -> int:
         return 0
     title = Text(f"{name}: {registry.experiments()[name].summary}", style="bold")
     terminal.output().print(title)
-    cells = [[key, shown(default), *more] for key, default, *more in rows]
+    cells = [[key, typed_value(default), *more] for key, default, *more in rows]
     terminal.show_table(["setting", "default", "allowed", "meaning"], cells)
     first = f"{rows[0][0]}={rows[0][1]}"
     terminal.say(f"attnlab run {name} --set {first} …", is_quiet=True)
     if config_class.FULL:
-        full = " ".join(f"{key}={shown(value)}" for key, value in config_class.FULL.items())
+        full = " ".join(f"{key}={typed_value(value)}" for key, value in config_class.FULL.items())
         terminal.say(f"attnlab run {name} --full starts from {full}", is_quiet=True)
     return 0
 
@@ -171,19 +171,19 @@ def show(run: str, /, *, as_json: AsJson = False) -> int:
     as_json
         Print the run as JSON.
     """
-    from attnlab.experiments.folder import kind_of
+    from attnlab.experiments.folder import run_kind
     from attnlab.experiments.opener import open
-    from attnlab.experiments.population import open_run
+    from attnlab.experiments.population import open_run_or_member
     from attnlab.experiments.report import Report
 
     folder = find_run(run)
-    report = open_run(folder)
+    report = open_run_or_member(folder)
     if as_json:
         claims = [claim.to_mapping() for claim in report.claims]
         terminal.print_json({**report.config, "claims": claims})
         return report.exit_status
     result: Any = report
-    if kind_of(report.config) in ("sweep", "search"):
+    if run_kind(report.config) in ("sweep", "search"):
         result = open(folder)
     if isinstance(result, Report):
         terminal.show_report(report, folder)

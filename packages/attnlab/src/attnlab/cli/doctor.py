@@ -11,7 +11,7 @@ from rich.text import Text
 
 from attnlab.cli.model_doctor import examine_model
 from attnlab.cli.options import AsJson
-from attnlab.cli.terminal import note, print_json, show_table, words
+from attnlab.cli.terminal import note, print_json, show_table, table_words
 from attnlab.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -72,10 +72,10 @@ def examine() -> list[DoctorFinding]:
 
 def _packages() -> list[DoctorFinding]:
     findings = []
-    for name, least in words("needed").items():
+    for name, least in table_words("needed").items():
         missing = DoctorFinding("missing", name, "not installed", f"pip install '{name}>={least}'")
         findings.append(_installed(name) or missing)
-    for name, (extra, purpose) in words("optional").items():
+    for name, (extra, purpose) in table_words("optional").items():
         advice = f"for {purpose}: pip install 'attnlab[{extra}]'"
         missing = DoctorFinding("optional", name, "not installed", advice)
         findings.append(_installed(name) or missing)

@@ -18,7 +18,7 @@ class TimeEstimate:
         num_processes: int = 1,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        usual = terminal.words("seconds")
+        usual = terminal.table_words("seconds")
         self._waiting = {name: usual.get(name, usual["sorting"])[full] for name in names}
         self._num_processes, self._now = num_processes, now
         self._running: dict[str, tuple[float, float]] = {}  # usual seconds, and the beginning

@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from attnlab.cli import terminal
-from attnlab.cli.terminal import one_line, say_short
+from attnlab.cli.terminal import marked_line, say_short
 from attnlab.errors import typed
 
 if TYPE_CHECKING:
@@ -34,13 +34,15 @@ def show_final_screen(
     console = terminal.output()
     for report in reports:
         console.print(
-            Text.assemble((report.experiment.ljust(13), "bold"), terminal.counted(report.claims))
+            Text.assemble(
+                (report.experiment.ljust(13), "bold"), terminal.claim_counts(report.claims)
+            )
         )
-        finding = Text(one_line(_finding(report)))
+        finding = Text(marked_line(_finding(report)))
         finding.truncate(_FINDING_LINES * (console.width - 4), overflow="ellipsis")
         console.print(Padding(finding, (0, 2, 0, 2)))
     for name, why in broken.items():
-        say_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), one_line(str(why))))
+        say_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), marked_line(str(why))))
     _show_open_claims(reports, parent)
     terminal.say("")
     if short:
@@ -66,7 +68,7 @@ def _show_open_claims(reports: "Sequence[Report]", parent: Path) -> None:
     for report, claim in open_claims[:_MAX_CLAIMS]:
         name = claim.name.replace("_", " ")
         words = f"  {report.experiment}, {name}: {claim.measured}; bound: {claim.bound}"
-        say_short(Text.assemble(terminal.mark(claim), one_line(words)))
+        say_short(Text.assemble(terminal.mark(claim), marked_line(words)))
     if len(open_claims) > _MAX_CLAIMS:
         terminal.say(f"… and {len(open_claims) - _MAX_CLAIMS} more: attnlab open {typed(parent)}")
     if any(claim.passed is None for _, claim in open_claims):
@@ -75,7 +77,7 @@ def _show_open_claims(reports: "Sequence[Report]", parent: Path) -> None:
 
 def _finding(report: "Report") -> str:
     """Return a run's finding, if its claim holds; else the subtitle of its report."""
-    name, sentence = terminal.words("findings").get(report.experiment, ("", ""))
+    name, sentence = terminal.table_words("findings").get(report.experiment, ("", ""))
     for claim in report.claims:
         if claim.name == name and claim.passed:
             return f"{sentence}: {claim.measured}"

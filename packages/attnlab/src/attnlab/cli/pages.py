@@ -53,6 +53,6 @@ def _with_report(folder: Path) -> Path:
     if os.path.isfile(folder / "config.json"):
         read_run(folder)
         return folder
-    from attnlab.experiments.population import open_run
+    from attnlab.experiments.population import open_run_or_member
 
-    return open_run(folder).save(folder)
+    return open_run_or_member(folder).save(folder)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task
 from rich.table import Column
 from rich.text import Text
 
-from attnlab.cli.terminal import errors, one_line
+from attnlab.cli.terminal import errors, marked_line
 from attnlab.progress import figures_text
 
 if TYPE_CHECKING:
@@ -90,10 +90,10 @@ def waiting(what: str) -> "Iterator[Callable[[str], None]]":
     """Show a spinner with the latest message on a terminal; elsewhere print the messages."""
     console = errors()
     if not console.is_terminal:
-        yield lambda sentence: console.print(Text(one_line(sentence)), soft_wrap=True)
+        yield lambda sentence: console.print(Text(marked_line(sentence)), soft_wrap=True)
         return
     with console.status(Text(what)) as status:
-        yield lambda sentence: status.update(Text(f"{what}: {one_line(sentence)}"))
+        yield lambda sentence: status.update(Text(f"{what}: {marked_line(sentence)}"))
 
 
 class _Phases(Progress):
@@ -132,7 +132,7 @@ class ProgressDisplay:
     """Progress under a title, an observer; its sentences wait until `release` is called."""
 
     def __init__(self, console: Console, title: str) -> None:
-        self._console, self._title = console, one_line(title)
+        self._console, self._title = console, marked_line(title)
         self._figures: dict[str, float] = {}
         self._waiting: list[str] | None = []
 
@@ -147,7 +147,7 @@ class ProgressDisplay:
         if self._waiting is not None:
             self._waiting.append(sentence)
             return
-        self._console.print(Text(one_line(sentence)), soft_wrap=True)
+        self._console.print(Text(marked_line(sentence)), soft_wrap=True)
 
     def release(self) -> None:
         """Print the sentences that wait, and from now on the others at once."""
@@ -161,7 +161,7 @@ class ProgressDisplay:
     def _begun(self, phase: str) -> str:
         """Forget the figures of the phase before, and return the heading of this one."""
         self._figures = {}
-        return f"{self._title}: {one_line(phase)}" if phase else self._title
+        return f"{self._title}: {marked_line(phase)}" if phase else self._title
 
 
 class _Bar(ProgressDisplay):

@@ -65,13 +65,13 @@ def open_prompts(name: str, model_options: PretrainedOptions) -> Prompts:
 
         return Prompts(model, ask_it, "a text")
     from attnlab.experiments import prompts
-    from attnlab.experiments.population import open_run
+    from attnlab.experiments.population import open_run_or_member
 
     others = " and ".join(model_options.typed_names())
     if others:
         raise WrongUsage(f"{others}: for pretrained models only; {name} is a run.")
     folder = find_run(name)
-    report = open_run(folder)
+    report = open_run_or_member(folder)
     expected = report.reader.prompt
     typical = dict(report.content.facts).get("most typical")
     note = ""

@@ -49,8 +49,8 @@ def prove(
     """
     import torch
 
-    from attnlab.experiments.folder import kind_of, read_config
-    from attnlab.experiments.population import open_population, open_run
+    from attnlab.experiments.folder import read_config, run_kind
+    from attnlab.experiments.population import open_population, open_run_or_member
     from attnlab.experiments.proofs import prove_population
 
     folder = find_run(run)
@@ -59,8 +59,8 @@ def prove(
     check_out(out, resume=resume)
     dtype = torch.float64 if float64 else None
     config = read_config(folder)
-    if config is None or kind_of(config) != "population":
-        return _prove_one(open_run(folder), dtype, out, as_json=as_json)
+    if config is None or run_kind(config) != "population":
+        return _prove_one(open_run_or_member(folder), dtype, out, as_json=as_json)
     if resume:
         raise WrongUsage("--resume is for the proof of one model; this run has many.")
     with folder_of_proof(out):

@@ -69,11 +69,11 @@ def _by_seed(path: Path) -> Path:
 
 def _refuse_member(path: Path) -> None:
     """Raise an error that explains a wrong path inside a population, such as a missing member."""
-    from attnlab.experiments.folder import is_finished, kind_of, read_config
+    from attnlab.experiments.folder import is_finished, read_config, run_kind
     from attnlab.experiments.run_config import seeds_of_config
 
     config = read_config(path.parent)
-    if config is None or kind_of(config) != "population":
+    if config is None or run_kind(config) != "population":
         return
     if not is_finished(path.parent):
         raise CouldNotRun(

@@ -75,12 +75,12 @@ def release_streams() -> None:
                 os.close(null)
 
 
-def one_line(text: str) -> str:
+def marked_line(text: str) -> str:
     """Mark the line ends of a text from a file, so that it cannot look like a line of ours."""
     return text.replace("\n", _LINE_FEED)
 
 
-def words(table: str) -> Any:
+def table_words(table: str) -> Any:
     """Read a table of `words.toml`."""
     text = resources.files("attnlab.cli").joinpath("words.toml").read_text("utf-8")
     return tomllib.loads(text)[table]
@@ -92,11 +92,11 @@ def tell(text: str, numbers: Mapping[str, object]) -> None:
 
     templates = Environment(
         undefined=StrictUndefined,
-        finalize=lambda value: one_line(str(value)),
+        finalize=lambda value: marked_line(str(value)),
         line_statement_prefix="%%",
     )
     templates.filters["as"] = format
-    say_lines(templates.from_string(words("texts")[text].strip()).render(numbers))
+    say_lines(templates.from_string(table_words("texts")[text].strip()).render(numbers))
 
 
 def output() -> Console:
@@ -116,7 +116,7 @@ def _console(stream: TextIO) -> Console:
 
 def say(text: str, *, is_quiet: bool = False) -> None:
     """Print one line, never wrapped, so that paths can be copied."""
-    output().print(Text(one_line(text), style="dim" if is_quiet else ""), soft_wrap=True)
+    output().print(Text(marked_line(text), style="dim" if is_quiet else ""), soft_wrap=True)
 
 
 def say_lines(text: str) -> None:
@@ -139,7 +139,7 @@ def say_short(line: Text) -> None:
 
 def note(text: str) -> None:
     """Print one line to standard error."""
-    errors().print(Text(one_line(text), style="dim"), soft_wrap=True)
+    errors().print(Text(marked_line(text), style="dim"), soft_wrap=True)
 
 
 def complain(sentence: str, status: int) -> int:
@@ -155,7 +155,7 @@ def read_inputs(prompt: str) -> Iterator[str]:
     is_person = sys.stdin.isatty()
     while True:
         if is_person:
-            errors().print(Text(one_line(prompt)), soft_wrap=True, end="")
+            errors().print(Text(marked_line(prompt)), soft_wrap=True, end="")
             sys.stderr.flush()
         line = sys.stdin.readline()
         if not line and is_person:
@@ -167,7 +167,7 @@ def read_inputs(prompt: str) -> Iterator[str]:
 
 class _Table(Table):
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
-        shown = [one_line(cell) if isinstance(cell, str) else cell for cell in cells]
+        shown = [marked_line(cell) if isinstance(cell, str) else cell for cell in cells]
         super().add_row(*shown, **options)
 
 
@@ -181,7 +181,7 @@ def make_table(*columns: str, is_plain: bool = False, show_header: bool = True) 
         header_style="dim",
     )
     for column in columns:
-        table.add_column(one_line(column), overflow="fold")
+        table.add_column(marked_line(column), overflow="fold")
     return table
 
 
@@ -214,7 +214,7 @@ def show_matrix(
     corner: str, columns: Sequence[str], labels: Sequence[str], cells: Sequence[Sequence[Text]]
 ) -> None:
     """Print a row of cells for each label, in several tables if the columns need more room."""
-    columns, labels = list(map(one_line, columns)), list(map(one_line, labels))
+    columns, labels = list(map(marked_line, columns)), list(map(marked_line, labels))
     first_width, *widths = matrix_widths(corner, columns, labels, cells)
     for part in _parts(widths, output().width - first_width):
         table = make_table(corner, is_plain=True)
@@ -262,19 +262,19 @@ def show_claims(claims: "Sequence[Claim]", *, in_full: bool = False) -> None:
     Self-checks that hold are counted in the last line.
     """
     listed = [claim for claim in claims if not claim.is_folded]
-    names = [one_line(claim.name.replace("_", " ")) for claim in listed]
+    names = [marked_line(claim.name.replace("_", " ")) for claim in listed]
     width = max(map(cell_len, names), default=0)
     for name, claim in zip(names, listed, strict=True):
         is_short = claim.passed and not in_full
         if is_short:
-            measured = one_line(claim.measured)
+            measured = marked_line(claim.measured)
             say_short(Text.assemble(mark(claim), f"  {name:{width}}  {measured}"))
             continue
         say_short(Text.assemble(mark(claim), "  ", (name, "bold")))
-        bound = f"measured {one_line(claim.measured)}; bound: {one_line(claim.bound)}"
-        for words, style in ((one_line(claim.statement), "dim"), (bound, "")):
+        bound = f"measured {marked_line(claim.measured)}; bound: {marked_line(claim.bound)}"
+        for words, style in ((marked_line(claim.statement), "dim"), (bound, "")):
             output().print(Padding(Text(words, style), _BELOW_A_CLAIM, expand=False))
-    output().print(counted(claims))
+    output().print(claim_counts(claims))
 
 
 def show_all_claims(reports: "Sequence[Report]") -> None:
@@ -284,7 +284,7 @@ def show_all_claims(reports: "Sequence[Report]") -> None:
         say(report.experiment)
         show_claims(report.claims)
         every += report.claims
-    output().print(counted(every))
+    output().print(claim_counts(every))
 
 
 def mark(claim: "Claim") -> Text:
@@ -295,7 +295,7 @@ def mark(claim: "Claim") -> Text:
     return Text(f"{state.mark} {state.word}", style=_STYLES[claim.passed])
 
 
-def counted(claims: "Sequence[Claim]") -> Text:
+def claim_counts(claims: "Sequence[Claim]") -> Text:
     """Return how many claims hold, in words."""
     from attnlab.draw.claims import count_claims, judge_all
 
@@ -334,16 +334,16 @@ def _run_state(run: Mapping[str, Any]) -> Text:
         state = f"{run['passed']}/{run['claims']}"
     if run["undecided"]:
         state += f", {run['undecided']} undecided"
-    return Text(one_line(state), style=style)
+    return Text(marked_line(state), style=style)
 
 
 def show_report(report: "Report", folder: Path) -> None:
     """Print a run: facts, claims, parameters, files."""
     from attnlab.draw.sections import Table
 
-    output().print(Text(one_line(str(report.content.subtitle)), style="bold"))
+    output().print(Text(marked_line(str(report.content.subtitle)), style="bold"))
     facts = report.content.facts
-    show_table([], [[Text(one_line(str(name)), "dim"), str(value)] for name, value in facts])
+    show_table([], [[Text(marked_line(str(name)), "dim"), str(value)] for name, value in facts])
     show_claims(report.claims, in_full=True)
     for section in report.content.sections:
         if isinstance(section, Table) and section.title == "Parameters":

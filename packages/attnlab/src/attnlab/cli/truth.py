@@ -150,7 +150,7 @@ def score(
     """
     from attnlab.truth.methods import BASELINES, METHODS, find_method
     from attnlab.truth.score import score as score_heads
-    from attnlab.truth.score import summarize
+    from attnlab.truth.score import summarize_scores
 
     check_new_folder(out)
     names = list(METHODS) if method == "all" else [method]
@@ -161,7 +161,7 @@ def score(
     with counting("methods", is_quiet=as_json) as tell:
         for name, function in zip(names, methods, strict=True):
             scored = score_heads(name, function, suite.circuits)
-            rows.append(summarize(name, scored, ladder or "all"))
+            rows.append(summarize_scores(name, scored, ladder or "all"))
             tell(len(rows), len(methods))
     table = _table(rows, suite, is_all=method == "all")
     if out is not None:

@@ -55,7 +55,7 @@ class FigureSection(Section):
         name = "none" if self.figure is None else self.figure
         is_name = re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,59}", name) is not None
         problem = "expected a name for files: small letters, digits, - and _, got "
-        check(self, is_name, ".figure", f"{problem}{name[:60]!r}")
+        check_values(self, is_name, ".figure", f"{problem}{name[:60]!r}")
 
     def picture(self) -> "Figure":
         """Draw the picture with matplotlib; the kinds of this package are in `draw.pictures`."""
@@ -64,16 +64,16 @@ class FigureSection(Section):
 
 def check_equal(part: Any, place: str, rule: str, expected: int, got: int) -> None:
     """Raise unless two lengths of a section are equal."""
-    check(part, expected == got, place, f"expected {rule}, {expected}, got {got}")
+    check_values(part, expected == got, place, f"expected {rule}, {expected}, got {got}")
 
 
 def check_limit(part: Any, place: str, what: str, most: int, got: int) -> None:
     """Raise if a page could not show so many."""
     problem = f"expected at most {most:,} {what}, which a page can show, got {got:,}"
-    check(part, got <= most, place, problem)
+    check_values(part, got <= most, place, problem)
 
 
-def check(part: Any, fits: bool, place: str, problem: str) -> None:
+def check_values(part: Any, fits: bool, place: str, problem: str) -> None:
     """Raise unless the values of a section fit; `place` is a field, or empty."""
     if not fits:
         raise WrongUsage(f"{type(part).__name__}{place}: {problem}")

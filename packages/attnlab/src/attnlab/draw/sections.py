@@ -20,7 +20,7 @@ from attnlab.draw.json_form import Scalar as Scalar
 from attnlab.draw.json_form import from_json, to_json
 from attnlab.draw.section import FigureSection as FigureSection
 from attnlab.draw.section import Section as Section
-from attnlab.draw.section import check, check_equal, check_limit
+from attnlab.draw.section import check_equal, check_limit, check_values
 
 _MAX_MAP_CELLS = 40_000
 _MAX_CELLS = 1_000_000
@@ -103,7 +103,7 @@ def _check_interval(
     part: Any, place: str, low: Numbers | None, high: Numbers | None, length: int, what: str
 ) -> None:
     problem = "expected low and high together, got one of them"
-    check(part, (low is None) == (high is None), place, problem)
+    check_values(part, (low is None) == (high is None), place, problem)
     if low is None or high is None:
         return
     check_equal(part, f"{place}.low", f"one number per {what}", length, len(low))
@@ -111,7 +111,7 @@ def _check_interval(
     for index, (one, other) in enumerate(zip(low, high, strict=True)):
         is_reversed = one is not None and other is not None and one > other
         problem = f"expected low at most high, {other}, got {one}"
-        check(part, not is_reversed, f"{place}.low[{index}]", problem)
+        check_values(part, not is_reversed, f"{place}.low[{index}]", problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,16 +220,18 @@ class Heatmap:
 
     def __post_init__(self) -> None:
         has_cells = bool(self.row_labels) and bool(self.column_labels)
-        check(self, has_cells, "", "expected one row and one column or more, got none")
+        check_values(self, has_cells, "", "expected one row and one column or more, got none")
         check_equal(self, ".rows", "one row per label", len(self.row_labels), len(self.rows))
         columns = len(self.column_labels)
         for index, row in enumerate(self.rows):
             check_equal(self, f".rows[{index}]", "one number per column", columns, len(row))
         low, high = self.low, self.high
         is_reversed = low >= high
-        check(self, not is_reversed, ".low", f"expected a number below high, {high}, got {low}")
+        check_values(
+            self, not is_reversed, ".low", f"expected a number below high, {high}, got {low}"
+        )
         problem = f"expected two colors around 0, so high = {-low}, as low is {low}; got {high}"
-        check(self, low >= 0 or math.isclose(high, -low), ".high", problem)
+        check_values(self, low >= 0 or math.isclose(high, -low), ".high", problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +243,7 @@ class MapChoice:
     maps: Sequence[Heatmap]
 
     def __post_init__(self) -> None:
-        check(self, bool(self.maps), ".maps", "expected one map or more, got none")
+        check_values(self, bool(self.maps), ".maps", "expected one map or more, got none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +264,7 @@ class Maps(FigureSection):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self, bool(self.choices), ".choices", "expected one choice or more, got none")
+        check_values(self, bool(self.choices), ".choices", "expected one choice or more, got none")
         total = 0
         for index, choice in enumerate(self.choices):
             for number, heatmap in enumerate(choice.maps):
@@ -330,7 +332,7 @@ class Passage:
         count = len(self.tokens)
         for name, position in (("query", self.query), ("key", self.key)):
             problem = f"expected one of {count} tokens, got {position}"
-            check(self, position < count, f".{name}", problem)
+            check_values(self, position < count, f".{name}", problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,15 +403,15 @@ def _check_trace(section: "Traces", trace: Trace) -> None:
         check_equal(section, place, "one probability per candidate", len(step.candidates), chances)
         problem = f"expected a token after it, below {length - 1}, got {step.position}"
         is_followed = step.position is not None and step.position + 1 < length
-        check(section, is_followed, f"{place}.position", problem)
+        check_values(section, is_followed, f"{place}.position", problem)
     for index, head in enumerate(trace.attention):
         place, count = f".attention[{index}].rows", len(head.rows)
         problem = f"expected at most {length} rows, one per token, got {count}"
-        check(section, count <= length, place, problem)
+        check_values(section, count <= length, place, problem)
         keys = length if head.key_tokens is None else len(head.key_tokens)
         widest = max(map(len, head.rows), default=0)
         problem = f"expected rows of at most {keys} keys, got {widest}"
-        check(section, widest <= keys, place, problem)
+        check_values(section, widest <= keys, place, problem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,7 +449,7 @@ class ReportContent:
         for index, name in enumerate(names):
             is_new = name is None or name not in names[:index]
             problem = f"expected a name of its own, got {name!r} for the second time"
-            check(self, is_new, f".sections[{index}].figure", problem)
+            check_values(self, is_new, f".sections[{index}].figure", problem)
 
     def section(self, title: str) -> Section:
         """Return the section with this title."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import EditContext
-from attnlab.edits.sources import Recorded, as_tensor, recorded
+from attnlab.edits.sources import Recorded, finite_tensor, recorded_value
 from attnlab.edits.targets import atoms_of
 from attnlab.errors import WrongUsage, is_integer
 from attnlab.seeds import stream_seed
@@ -98,7 +98,7 @@ class SetMask(Edit):
                     f"mask= is 'causal', 'all' or a boolean tensor; got {self.mask!r}."
                 )
             return
-        tensor = as_tensor("mask", self.mask)
+        tensor = finite_tensor("mask", self.mask)
         if tensor.dtype != torch.bool:
             raise WrongUsage(
                 f"mask= must be boolean; got {tensor.dtype}. Use AddToScores for biases."
@@ -222,7 +222,7 @@ class AddToScores(_ScoreEdit):
 
     def check(self) -> None:
         """Require a finite amount, or -inf."""
-        tensor = as_tensor("amount", self.amount, may_block=True)
+        tensor = finite_tensor("amount", self.amount, may_block=True)
         object.__setattr__(self, "amount", float(tensor) if tensor.dim() == 0 else tensor)
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
@@ -271,7 +271,7 @@ class FreezePattern(Edit):
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the recorded pattern."""
-        return recorded(context, self.recording, repr(self)).expand_as(values)
+        return recorded_value(context, self.recording, repr(self)).expand_as(values)
 
 
 class UniformPattern(Edit):

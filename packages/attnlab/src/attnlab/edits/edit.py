@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from attnlab.core.store import unique_keys
 from attnlab.edits.edit_context import EditContext
-from attnlab.edits.json_values import live, plain, short
+from attnlab.edits.json_values import live, plain_value, short_repr
 from attnlab.edits.sources import (
-    as_tensor,
     check_source,
+    finite_tensor,
     require_finite,
 )
 from attnlab.edits.targets import (
@@ -153,7 +153,7 @@ class Edit:
         if field.type is float:
             require_finite(field.name, value)
         elif field.type is Tensor:
-            object.__setattr__(self, field.name, as_tensor(field.name, value))
+            object.__setattr__(self, field.name, finite_tensor(field.name, value))
         elif field.type is bool and not isinstance(value, bool):
             raise WrongUsage(f"{field.name}= is True or False; got {value!r}.")
         elif field.name == "recording" and (value is not None or _is_needed(field)):
@@ -261,7 +261,7 @@ class Edit:
         form = {"edit": type(self).__name__, "version": VERSION}
         for name, value in (values | self._told()).items():
             if name not in _TARGETS or name in ("layer", "site", *self.NARROWS):
-                form[name] = plain(value, brief=brief)
+                form[name] = plain_value(value, brief=brief)
         return form
 
     @classmethod
@@ -289,7 +289,7 @@ class Edit:
             raise WrongUsage(f"{name} cannot be read: {error}.") from None
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={short(value)}" for name, value in self._told().items())
+        arguments = ", ".join(f"{name}={short_repr(value)}" for name, value in self._told().items())
         return f"{type(self).__name__}({arguments})"
 
     def __eq__(self, other: object) -> bool:

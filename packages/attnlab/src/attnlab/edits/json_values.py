@@ -21,14 +21,14 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, tor
 _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (*_FLOATS, *_INTEGERS)}
 
 
-def plain(value: Any, *, brief: bool = False) -> Any:
+def plain_value(value: Any, *, brief: bool = False) -> Any:
     """Return a field's value as plain JSON."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"number": str(value)}
     if isinstance(value, tuple | list):
-        return [plain(item, brief=brief) for item in value]
+        return [plain_value(item, brief=brief) for item in value]
     if isinstance(value, Mapping):
-        return {"values": {site: plain(item, brief=brief) for site, item in value.items()}}
+        return {"values": {site: plain_value(item, brief=brief) for site, item in value.items()}}
     if not isinstance(value, Tensor):
         return value
     if brief and value.numel() > _MOST:
@@ -46,7 +46,7 @@ def _listed(numbers: Any) -> Any:
 
 
 def live(form: Any) -> Any:
-    """Return the value that `plain` wrote; a recording stays the name of its folder."""
+    """Return the value that `plain_value` wrote; a recording stays the name of its folder."""
     if isinstance(form, list):
         return tuple(map(live, form))
     if not isinstance(form, dict):
@@ -85,10 +85,10 @@ def _unlisted(numbers: Any) -> Any:
     return float(numbers) if isinstance(numbers, str) else numbers
 
 
-def short(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """Write a field's value for an edit's repr."""
     if isinstance(value, tuple):
-        shown = list(map(short, value[:_SHOWN]))
+        shown = list(map(short_repr, value[:_SHOWN]))
         if len(value) > _SHOWN:
             shown.append(f"… {len(value) - _SHOWN} more")
         return f"[{', '.join(shown)}]"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from attnlab.edits.edit import Edit
 from attnlab.edits.edit_context import EditContext
-from attnlab.edits.sources import Recorded, average, donors, recorded
+from attnlab.edits.sources import Recorded, donors, mean_value, recorded_value
 from attnlab.edits.targets import EditTarget, atoms_of, axes_of, normal, numbers
 from attnlab.errors import WrongUsage, require_known
 from attnlab.look.heads import number_of_heads
@@ -47,7 +47,7 @@ class _Mean(Edit):
         require_known("choice of over=", self.over, get_args(_Over))
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
-        return average(context, self.over, self.recording, repr(self)).expand_as(values)
+        return mean_value(context, self.over, self.recording, repr(self)).expand_as(values)
 
 
 class _HeadEdit(Edit):
@@ -209,4 +209,4 @@ class Patch(_SiteEdit):
 
     def change(self, values: Tensor, context: EditContext) -> Tensor:
         """Return the recorded values."""
-        return recorded(context, self.recording, repr(self)).expand_as(values)
+        return recorded_value(context, self.recording, repr(self)).expand_as(values)

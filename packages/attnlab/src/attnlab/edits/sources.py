@@ -25,7 +25,7 @@ def require_finite(name: str, number: Any) -> None:
         raise WrongUsage(f"{name}= must be a finite number; got {number!r:.40}.")
 
 
-def as_tensor(name: str, values: Any, *, may_block: bool = False) -> Tensor:
+def finite_tensor(name: str, values: Any, *, may_block: bool = False) -> Tensor:
     """Return a tensor of finite numbers from a tensor, an array, or nested lists.
 
     may_block: -inf is allowed too.
@@ -60,7 +60,7 @@ def check_source(recording: Any, who: str) -> None:
         )
 
 
-def recorded(context: EditContext, recording: Recorded, who: str) -> Tensor:
+def recorded_value(context: EditContext, recording: Recorded, who: str) -> Tensor:
     """Select the part of the values recorded at this site that belongs to this context."""
     recorded = _recorded_at(context, recording)
     return context.taken(recorded, f"{who}: the recording", is_recorded=True)
@@ -77,7 +77,7 @@ def _recorded_at(context: EditContext, recording: Recorded) -> Tensor:
     return recorded
 
 
-def average(context: EditContext, over: str, recording: Recorded | None, who: str) -> Tensor:
+def mean_value(context: EditContext, over: str, recording: Recorded | None, who: str) -> Tensor:
     """Return the mean over rows, positions or both, broadcasting to the values."""
     if over != "rows" and "classes" in context.axes:
         raise WrongUsage(f"{who}: {context.site} has no positions here; take over='rows'.")

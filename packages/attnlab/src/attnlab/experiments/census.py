@@ -31,7 +31,7 @@ from attnlab.look.corpus.corpus import Corpus, CorpusProgress, encoder_of, longe
 from attnlab.look.corpus.measures import Measurer, measure_of
 from attnlab.look.corpus.text_rows import rows_of
 from attnlab.look.heads import chosen_heads
-from attnlab.look.long_text.inputs import arguments_for, parts_of
+from attnlab.look.long_text.inputs import arguments_for, reading_attentions
 from attnlab.train.observer import Observer, SilentObserver
 
 _EFFECT_TEXTS = 32
@@ -115,7 +115,7 @@ def add_effects(
         WrongUsage: heads or texts that the model does not have.
         CouldNotRun: the folder cannot be written.
     """
-    chosen = chosen_heads(model, parts_of(model), list(result.heads))
+    chosen = chosen_heads(model, reading_attentions(model), list(result.heads))
     rows, result.caution = head_effects(model, result.sample(texts), chosen, seed=seed, how=how)
     result.effects = [row for row in rows if row["head"] in result.heads]
     result.repeats = dict(zip(result.heads, _on_repeats(model, chosen, result, seed), strict=True))
@@ -260,7 +260,7 @@ def estimate_census(
     result = count_heads(model, sample, heads=heads)
     seconds, of_effects = time.perf_counter() - began, 0.0
     if effects:
-        parts = list(chosen_heads(model, parts_of(model), heads))
+        parts = list(chosen_heads(model, reading_attentions(model), heads))
         began = time.perf_counter()
         head_effects(model, result.sample(2), parts[len(parts) // 2 :][:1])
         of_effects = (time.perf_counter() - began) * len(parts) * effects / 2

@@ -228,7 +228,7 @@ def read_to_go_on(folder: Path, kind: RunKind, described: RunConfig) -> RunConfi
         CouldNotRun: no run is there, or another one; the message shows every difference.
     """
     config = _read_begun(folder)
-    found_kind = kind_of(config)
+    found_kind = run_kind(config)
     if found_kind != kind:
         how = "" if found_kind == "run" else f", made with --seeds {_sizes(config)[0]:,}"
         raise CouldNotRun(
@@ -290,7 +290,7 @@ def member_path(path: Path) -> Path:
     return folder / str(seeds[index])
 
 
-def kind_of(config: Mapping[str, object]) -> RunKind:
+def run_kind(config: Mapping[str, object]) -> RunKind:
     """Return the kind of run that a config describes."""
     for kind in _KINDS:
         if kind in config:
@@ -349,7 +349,7 @@ def _described(folder: Path) -> ListedRun | None:
     return {
         "run": str(folder),
         "experiment": config["experiment"],
-        "kind": kind_of(config),
+        "kind": run_kind(config),
         "what": _what(config),
         "seed": config.get("seed"),
         "settings": config.get("settings", {}),
@@ -367,7 +367,7 @@ def _described(folder: Path) -> ListedRun | None:
 
 def _what(config: RunConfig) -> str:
     """Describe a run in a few words: its experiment, kind and size."""
-    kind, name = kind_of(config), config["experiment"]
+    kind, name = run_kind(config), config["experiment"]
     seeds, settings = _sizes(config)
     if kind == "run":
         return name
@@ -382,7 +382,7 @@ def _sizes(config: RunConfig) -> tuple[int, int]:
 
     1 and 1 for an ordinary run, or where the config is odd.
     """
-    kind = kind_of(config)
+    kind = run_kind(config)
     if kind == "run":
         return 1, 1
     section = config[kind]

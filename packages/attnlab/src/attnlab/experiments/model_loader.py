@@ -76,11 +76,11 @@ def load(
             f"load takes a folder, a file, a hub id or a torch module; got {type_words(model)}."
         )
     if is_ours(model):
-        from attnlab.experiments.population.storage import load as load_own
+        from attnlab.experiments.population.storage import load_run_model
 
         sentence = f"would say nothing: {model} is a run or model of attnlab's own."
         _refuse({**options, "example": example, "tokenizer": tokenizer}, sentence)
-        return load_own(model)
+        return load_run_model(model)
     run = Path("runs") / model
     if os.path.isdir(run) and not os.path.lexists(model):
         raise CouldNotRun(f"there is no folder {model}. Did you mean {run}?")

@@ -6,16 +6,21 @@ from pathlib import Path
 from typing import TypeAlias
 
 from attnlab.errors import CouldNotRun
-from attnlab.experiments.folder import RunKind, kind_of, read_config
+from attnlab.experiments.folder import RunKind, read_config, run_kind
 from attnlab.experiments.model_loader import similar
-from attnlab.experiments.population import Population, is_member, open_population, open_run
+from attnlab.experiments.population import (
+    Population,
+    is_member,
+    open_population,
+    open_run_or_member,
+)
 from attnlab.experiments.report import Report
 from attnlab.experiments.sweeps import Sweep, open_sweep
 from attnlab.experiments.tune import Search, open_search
 from attnlab.look import Recording, open_recording
 from attnlab.look.census import Census, HeadVis, open_census, open_headvis
 from attnlab.look.corpus import CorpusSearch
-from attnlab.look.corpus import open_search as open_corpus_search
+from attnlab.look.corpus import open_corpus_search as open_corpus_search
 from attnlab.look.long_text import Document, open_document
 from attnlab.programs import CompiledProgram, open_compiled
 
@@ -42,7 +47,7 @@ _FILES: dict[str, Callable[[Path], OpenedResult]] = {
     "program.json": open_compiled,
 }
 _RUNS: dict[RunKind, Callable[[Path], OpenedResult]] = {
-    "run": open_run,
+    "run": open_run_or_member,
     "population": open_population,
     "sweep": open_sweep,
     "search": open_search,
@@ -77,9 +82,9 @@ def open(path: Path | str) -> OpenedResult:
             return open_it(folder)
     config = read_config(folder)
     if config is not None:
-        return _RUNS[kind_of(config)](folder)
+        return _RUNS[run_kind(config)](folder)
     if is_member(folder) or os.path.isfile(folder / "config.json"):
-        return open_run(folder)  # which refuses a saved model, and says what loads it
+        return open_run_or_member(folder)  # which refuses a saved model, and says what loads it
     if not os.path.isdir(folder):
         raise CouldNotRun(f"there is no folder {folder}.{similar(folder)}")
     raise CouldNotRun(

@@ -7,7 +7,7 @@ from torch import nn
 
 from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.experiments.model_loader import is_ours, load
-from attnlab.experiments.population.storage import open_run
+from attnlab.experiments.population.storage import open_run_or_member
 from attnlab.experiments.report import Report
 from attnlab.look.questions import Question
 from attnlab.look.readers import reader_of
@@ -42,7 +42,7 @@ def ask(run: Report | nn.Module | Path | str, text: str, **options: Any) -> Ques
     3
     """
     if not isinstance(run, Report | nn.Module) and is_ours(run):
-        run = open_run(run)
+        run = open_run_or_member(run)
     if not isinstance(text, str):
         raise WrongUsage(f"a question is one text; got {type_words(text)}.")
     if isinstance(run, Report):

@@ -29,7 +29,7 @@ from attnlab.draw.sections import ReportContent, Table
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.experiments.claims import Claim, count_claims
 from attnlab.experiments.experiment import Findings, MetricLine
-from attnlab.experiments.folder import RunConfig, RunFolder, kind_of, read_run
+from attnlab.experiments.folder import RunConfig, RunFolder, read_run, run_kind
 from attnlab.experiments.registry import RunReader
 from attnlab.experiments.sections import csv_text
 from attnlab.models.storage import describe_model, load_model, save_model, save_weights
@@ -111,7 +111,7 @@ class Report:
 
         A sweep and a search keep the results of their models alone.
         """
-        kind = kind_of(self.config)
+        kind = run_kind(self.config)
         if kind not in ("sweep", "search"):
             return
         what, seeds = "cell" if kind == "sweep" else "trial", len(self.config[kind]["seeds"])
@@ -169,7 +169,7 @@ class Report:
             (folder / "figures").mkdir(exist_ok=True)
             (folder / "tables").mkdir(exist_ok=True)
         has_model = self._model is not None or self.folder is not None
-        if has_model and kind_of(self.config) not in _WITHOUT_WEIGHTS:
+        if has_model and run_kind(self.config) not in _WITHOUT_WEIGHTS:
             save_weights(self.model, folder / "model.safetensors")
         for name, model in self.models.items():
             save_model(model, folder / "models" / name)

@@ -55,7 +55,7 @@ def rounded(rows: Iterable[Iterable[float]]) -> list[list[float]]:
     return [[round(cell, 4) for cell in row] for row in rows]
 
 
-def finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """Return a number; None, which a page shows as a gap, if it is not finite."""
     return value if math.isfinite(value) else None
 

@@ -81,7 +81,7 @@ class Anatomy:
     bias: Tensor | None
 
 
-def stack_of(model: nn.Module) -> tuple[str, int]:
+def lens_stack(model: nn.Module) -> tuple[str, int]:
     """Return the stack that a lens reads: the prefix of its sites, and its number of blocks.
 
     Raises:
@@ -196,7 +196,7 @@ def _foreign_steps(
 
 def _own(model: Any) -> Anatomy:
     """Write down the steps of a model of attnlab."""
-    prefix, _ = stack_of(model)
+    prefix, _ = lens_stack(model)
     stack = model.decoder if prefix else model
     steps = list(chain.from_iterable(block_steps(model, prefix.rstrip("."))))
     if stack.final_norm is not None:

@@ -19,7 +19,7 @@ from attnlab.look.questions import PassInputs, Question, extended, steps_left
 from attnlab.look.recording import record
 from attnlab.look.trace import Step, Trace, answer_card, head_traces, names_at
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.text import TokenNames, max_tokens, stops_of, target_ids
+from attnlab.pretrained.text import TokenNames, answer_ids, max_tokens, stops_of
 from attnlab.shapes import require_integer
 
 CANDIDATES = 24  # likeliest tokens in a step of a trace; the choice and the right one are added
@@ -289,7 +289,8 @@ def question_of(
             continuation and 20 of an answer.
         target: the correct continuation, answer, words at the masks, or class; a trace then marks
             wrong choices.
-        kind: what the model does with texts if that is known; None to try it out, see `kind_of`.
+        kind: what the model does with texts if that is known; None to try it out, see
+        `answer_kind`.
 
     Raises:
         WrongUsage: an empty text, one that is too long, an unknown class, or a target for a model
@@ -301,7 +302,7 @@ def question_of(
         require_integer("steps", steps, low=0)
     if target is not None and not target.strip():
         raise WrongUsage("the target is empty; leave it out, or give the correct answer.")
-    kind = kind or kind_of(model, inputs)
+    kind = kind or answer_kind(model, inputs)
     if kind == "continues":
         return _continuation(model, inputs, text, steps, target)
     if kind == "answers":
@@ -327,7 +328,7 @@ def example_text(model: Pretrained) -> str:
     return "The film is warm and funny."
 
 
-def kind_of(model: Pretrained, inputs: Mapping[str, Tensor]) -> str:
+def answer_kind(model: Pretrained, inputs: Mapping[str, Tensor]) -> str:
     """Return what a model does with a text: it "continues", "answers", "fills", "tags",
     "classifies" or "reads" it."""
     try:
@@ -387,7 +388,7 @@ def _continuation(
 def _answer(
     model: Pretrained, inputs: Mapping[str, Tensor], steps: int | None, target: str | None
 ) -> Question:
-    right: Sequence[int] = () if target is None else target_ids(model, target)
+    right: Sequence[int] = () if target is None else answer_ids(model, target)
     steps = len(right) or _DEFAULT_ANSWER if steps is None else steps
     _check_length(model, steps, steps)
     return TextAnswer(model, inputs, steps, tuple(right[:steps]))

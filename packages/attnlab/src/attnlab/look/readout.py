@@ -28,8 +28,8 @@ from attnlab.look.anatomy import (
     are_close,
     cap_of,
     device_of,
+    lens_stack,
     not_a_sum,
-    stack_of,
 )  # fmt: skip
 from attnlab.look.heads import head_name
 from attnlab.look.inputs import Call, foreign_of, places_of
@@ -100,7 +100,7 @@ class StreamParts:
 def read_stages(model: nn.Module, call: Call, position: int | Tensor) -> dict[str, Tensor]:
     """Read out the stream of every stage by putting it in the place of the last one: logits (row,
     vocabulary) by their sites."""
-    prefix, num_blocks = stack_of(model)
+    prefix, num_blocks = lens_stack(model)
     _check(model, position)
     stages = [f"{prefix}layers.{index}.residual_after" for index in range(num_blocks)]
     stages.insert(0, f"{prefix}embedding")
@@ -134,7 +134,7 @@ def parts_of_stream(
         WrongUsage: they do not, because an edit changes the stream.
         CouldNotRun: a foreign model whose logits are no sum of parts.
     """
-    prefix, _ = stack_of(model)
+    prefix, _ = lens_stack(model)
     _check(model, position)
     anatomy = anatomy_of(model)
     start = f"{prefix}embedding"

@@ -20,7 +20,7 @@ from attnlab.look.anatomy import (
     NormStep,
     anatomy_of,
     are_close,
-    stack_of,
+    lens_stack,
 )
 from attnlab.look.head_matrices import LayerMatrices, through_norms
 from attnlab.look.inputs import foreign_of
@@ -41,7 +41,7 @@ class TokenMaps:
         self._maps: dict[tuple[tuple[str, ...], tuple[str, ...]], Tensor | None] = {}
         self._anatomy: Anatomy | None = None
         try:
-            self._stack = stack_of(model)[0].rstrip(".")
+            self._stack = lens_stack(model)[0].rstrip(".")
             self._anatomy = anatomy_of(model)
         except (CouldNotRun, WrongUsage):  # no logits, or no way to them by norms and matrices
             return

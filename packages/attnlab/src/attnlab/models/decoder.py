@@ -9,7 +9,7 @@ from attnlab.configs import option
 from attnlab.display import Card, displayed
 from attnlab.models.card import model_card
 from attnlab.models.config import TransformerConfig
-from attnlab.models.stack import Stack, causal, output_head, read_out
+from attnlab.models.stack import Stack, causal_for_new, output_head, read_out
 from attnlab.parts.cache import Cache
 
 
@@ -54,7 +54,7 @@ class Decoder(Stack):
             cache: keys and values of earlier tokens; it is advanced.
             num_last: how many positions to give logits of, counted from the end; None for all.
         """
-        x = super().forward(tokens, mask=causal(tokens, mask, cache), cache=cache)
+        x = super().forward(tokens, mask=causal_for_new(tokens, mask, cache), cache=cache)
         if cache is not None:
             cache.advance(tokens.shape[1])
         if num_last is not None:

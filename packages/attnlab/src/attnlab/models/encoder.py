@@ -13,7 +13,7 @@ from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.models.card import model_card
 from attnlab.models.config import TransformerConfig
-from attnlab.models.stack import Stack, causal, check_real
+from attnlab.models.stack import Stack, causal_for_new, check_real
 from attnlab.parts.linear import Linear
 
 
@@ -25,7 +25,7 @@ class EncoderConfig(TransformerConfig):
         None, "classes to read out; none: one vector for each token", low=1, high=1_000_000
     )
     per_token: bool = option(False, "classes for each token, rather than for the whole input")
-    causal: bool = option(False, "each position sees itself and what came before")
+    causal_for_new: bool = option(False, "each position sees itself and what came before")
 
     def validate(self) -> None:
         """Check what one field alone cannot tell."""
@@ -60,7 +60,7 @@ class Encoder(Stack):
             real: (batch, length) boolean, False at padding; None when all are real.
         """
         if self.config.causal:
-            x = super().forward(tokens, mask=causal(tokens, check_real(real, tokens), None))
+            x = super().forward(tokens, mask=causal_for_new(tokens, check_real(real, tokens), None))
         else:
             x = super().forward(tokens, real=real)
         if self.head is None:

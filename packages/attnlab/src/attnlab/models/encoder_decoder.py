@@ -12,7 +12,7 @@ from attnlab.errors import WrongUsage
 from attnlab.models.card import model_card
 from attnlab.models.config import PositionKind, TransformerConfig
 from attnlab.models.generation import Predictor
-from attnlab.models.stack import Stack, causal, check_real, output_head, read_out
+from attnlab.models.stack import Stack, causal_for_new, check_real, output_head, read_out
 from attnlab.parts.cache import Cache
 from attnlab.sites import SitedModule
 
@@ -102,7 +102,7 @@ class EncoderDecoder(SitedModule):
             raise WrongUsage(
                 f"source and target differ in batch size: {memory.shape[0]} and {target.shape[0]}."
             )
-        allowed = causal(target, mask, cache)
+        allowed = causal_for_new(target, mask, cache)
         x = self.decoder(target, mask=allowed, memory=memory, memory_mask=memory_mask, cache=cache)
         if cache is not None:
             cache.advance(target.shape[1])

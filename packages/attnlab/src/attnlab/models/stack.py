@@ -131,7 +131,7 @@ def read_out(x: Tensor, head: Linear | None, embedding: Embedding) -> Tensor:
     return logits
 
 
-def causal(tokens: Tensor, mask: Tensor | None, cache: Cache | None) -> Mask:
+def causal_for_new(tokens: Tensor, mask: Tensor | None, cache: Cache | None) -> Mask:
     """Allow each new token itself and what came before, as far as a mask allows it too."""
     if mask is None:
         return "causal"

@@ -312,7 +312,7 @@ def _leaves_rows_dead(mask: Mask) -> bool:
     return not bool(allowed_by(mask).any(-1).all())
 
 
-def causal(query: Tensor, key: Tensor) -> Mask:
+def foreign_causal(query: Tensor, key: Tensor) -> Mask:
     """Return the causal mask of foreign models, which begins with the first query and key."""
     sizes = query.shape[-2], key.shape[-2]
     if sizes[0] == sizes[1]:

@@ -12,7 +12,7 @@ from attnlab.pretrained.text import text_config
 _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
 
 
-def model_card(model: Any) -> Card:
+def pretrained_card(model: Any) -> Card:
     """Return the card of a `Pretrained`."""
     foreign, config = model.foreign, text_config(model.foreign)
     points = [point for _, point in model.attention_points()]

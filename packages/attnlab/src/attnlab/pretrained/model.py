@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.pretrained.attention_call import AttentionPoint, BlockPoint, StackPoint
-from attnlab.pretrained.card import model_card
+from attnlab.pretrained.card import pretrained_card
 from attnlab.pretrained.hooks import ForeignHooks
 from attnlab.pretrained.model_trace import ModuleCall
 from attnlab.pretrained.module_sites import (
@@ -169,7 +169,7 @@ class Pretrained(ForeignModel):
             raise AttributeError(f"{error}; here it is {_ELSEWHERE[name]}.") from None
 
     def _card(self) -> Card:
-        return model_card(self)
+        return pretrained_card(self)
 
     def forward(self, *inputs: Tensor, real: Tensor | None = None, **options: Any) -> Tensor:
         """Run the foreign model.

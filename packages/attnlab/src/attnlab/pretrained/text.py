@@ -67,7 +67,7 @@ def _decoder_ids(model: Any, target: str | Sequence[str] | None, number: int) ->
         return [[start_of(model)]] * number
     targets = _listed(target, "target")
     start = [start_of(model)]
-    return [start + target_ids(model, text) for text in targets]
+    return [start + answer_ids(model, text) for text in targets]
 
 
 def _padded(name: str, rows: Sequence[Sequence[int]], tokenizer: Any) -> Tensor:
@@ -77,7 +77,7 @@ def _padded(name: str, rows: Sequence[Sequence[int]], tokenizer: Any) -> Tensor:
     return pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=fill)
 
 
-def target_ids(model: Any, text: str) -> list[int]:
+def answer_ids(model: Any, text: str) -> list[int]:
     """Return the ids of an answer, without the token that ends it."""
     ids = list(map(int, tokenized(_tokenizer_of(model), text_target=text)["input_ids"]))
     if ids and ids[-1] in stops_of(model):

@@ -21,7 +21,7 @@ from attnlab.programs.blueprint import (
     View,
     attention_slot,
     constant_view,
-    stacked,
+    stacked_views,
     whole,
 )
 from attnlab.programs.conjunctions import Conjunction, as_one
@@ -133,7 +133,10 @@ def _scores(views: Views, node: Aggregate, share: float) -> _Scores:
     queries, keys = channels.queries, channels.keys
     leak = share
     if ranked is not None:
-        queries, keys = stacked([queries, constant_view([1.0])]), stacked([keys, ranked])
+        queries, keys = (
+            stacked_views([queries, constant_view([1.0])]),
+            stacked_views([keys, ranked]),
+        )
         leak *= 1 + (cases != [[]])  # on keys not selected, and on keys not the best
     if not views.domains.at_most_one(selector):
         # Both factors of a score may be off, and a share moves by twice what two scores do.
@@ -175,9 +178,9 @@ def _channels(views: Views, case: Conjunction, gain: float, spread: float) -> _C
     if 4 * error * gain > spread:
         raise TooCoarse
     gain /= 1 - 2 * error
-    query = stacked(queries)
+    query = stacked_views(queries)
     query = query.through(gain * np.eye(len(query.constant)))
-    return _Channels(query, stacked(keys), gain * (len(case) - 1), gain)
+    return _Channels(query, stacked_views(keys), gain * (len(case) - 1), gain)
 
 
 def _factors(table: Any) -> tuple[Matrix, Matrix]:
@@ -215,7 +218,7 @@ def _nearest(views: Views, selector: Compared, gain: float, share: float) -> _Sc
         reason = f"{selector!r} compares numbers too large for this dtype; take smaller ones."
         raise ProgramError(selector.line, reason)
     gain = gain / gap**2 / (1 - 2 * query.error / gap)
-    queries = stacked([query.through(np.array([[2 * gain]])), constant_view([-gain])])
+    queries = stacked_views([query.through(np.array([[2 * gain]])), constant_view([-gain])])
     keys = views.one_hot(selector.keys).through(np.array([values, np.square(values)]))
     bos_score = None
     if views.has_bos:

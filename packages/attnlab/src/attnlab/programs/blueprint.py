@@ -88,7 +88,7 @@ def constant_view(values: Any) -> View:
     return View((), np.array(values, dtype=np.float64))
 
 
-def stacked(views: Items[View]) -> View:
+def stacked_views(views: Items[View]) -> View:
     """Put views below each other."""
     total = sum(len(view.constant) for view in views)
     parts, first = [], 0

@@ -29,7 +29,7 @@ from attnlab.programs.language import (
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.matrices import assemble
 from attnlab.programs.reachable_values import MAX_TRIED, ReachableValues
-from attnlab.programs.values import are_numbers, identity, numbered
+from attnlab.programs.values import are_numbers, numbered, value_key
 from attnlab.programs.views import TooCoarse, ViewForm, Views, min_gap
 
 _AFFINE = (operator.add, operator.sub, operator.mul, operator.neg)
@@ -251,7 +251,7 @@ def _check_numbers(compiled: CompiledProgram, program: Program) -> None:
     for length in {1, min(3, compiled.longest), compiled.longest}:
         ids = random.integers(0, len(compiled.alphabet), (_COMPARED, length))
         expected = ProgramValues(program, ids).of(program.output)
-        columns = np.array([places.get(identity(value), -1) for value in expected.values])[
+        columns = np.array([places.get(value_key(value), -1) for value in expected.values])[
             expected.codes
         ]
         logits = compiled.logits(compiled.with_bos(torch.from_numpy(ids))).double().numpy()

@@ -45,10 +45,10 @@ from attnlab.programs.reachable_values import MAX_TRIED, ReachableValues
 from attnlab.programs.values import (
     Value,
     are_numbers,
-    identity,
-    is_number,
+    is_program_number,
     mean_of_one,
-    plain,
+    plain_number,
+    value_key,
 )
 
 MAX_VALUES = 5_000  # of one sequence
@@ -84,7 +84,7 @@ class Domains:
     @memoize
     def values(self, node: Sequence) -> tuple[Value, ...]:
         """List all values that a sequence may have; some may never occur."""
-        values = tuple({identity(value): value for value in self._possible(node)}.values())
+        values = tuple({value_key(value): value for value in self._possible(node)}.values())
         _check_one_kind(node, values)
         if len(values) > MAX_VALUES:
             raise ProgramError(
@@ -115,7 +115,7 @@ class Domains:
         if not known:
             return list(table)
         pairs = zip(values, table, strict=True)
-        return [entry if identity(value) in known else _NO_VALUE for value, entry in pairs]
+        return [entry if value_key(value) in known else _NO_VALUE for value, entry in pairs]
 
     def combinations(
         self, node: Map
@@ -173,7 +173,7 @@ class Domains:
         if node.values is None:
             return range(least, self.longest + 1)
         sums, _ = self._sums_and_means(node, self._numbers(node, node.values))
-        return self._occurring(node, map(plain, sorted(sums)))
+        return self._occurring(node, map(plain_number, sorted(sums)))
 
     def _gathered(self, node: Aggregate) -> Items[Value]:
         values = list(map(mean_of_one, self.values(node.values)))
@@ -184,7 +184,7 @@ class Domains:
             reason = f"the mean of numbers has a number as its default; got {node.default!r}."
             raise ProgramError(node.line, reason)
         _, means = self._sums_and_means(node, values)
-        return [*self._occurring(node, sorted(map(plain, means))), *default]
+        return [*self._occurring(node, sorted(map(plain_number, means))), *default]
 
     def default(self, node: Aggregate) -> list[Value]:
         """Return an aggregate's default, if it may select nothing."""
@@ -198,7 +198,7 @@ class Domains:
         known = self.reachable and self.reachable.values(node)
         if not known:
             return list(values)
-        return [value for value in values if identity(value) in known]
+        return [value for value in values if value_key(value) in known]
 
     def _sums_and_means(
         self, node: Sequence, values: Items[Value]
@@ -224,7 +224,7 @@ class Domains:
             raise ProgramError(
                 node.line,
                 f"only numbers can be added up; {values!r} may be "
-                f"{next(value for value in numbers if not is_number(value))!r}.",
+                f"{next(value for value in numbers if not is_program_number(value))!r}.",
             )
         return numbers
 
@@ -344,7 +344,7 @@ def _applied(node: Map, row: Items[Value]) -> Value:
         value, again = apply_map(node, row), apply_map(node, row)
     except ProgramError:
         return _NO_VALUE
-    if identity(value) != identity(again):
+    if value_key(value) != value_key(again):
         raise ProgramError(
             node.line,
             f"{node.name} of {', '.join(map(repr, row))} is {value!r} and then {again!r}; a map "

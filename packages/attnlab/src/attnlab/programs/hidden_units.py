@@ -12,7 +12,7 @@ from attnlab.programs.blueprint import (
     View,
     constant_view,
     feed_forward_slot,
-    stacked,
+    stacked_views,
     whole,
 )
 from attnlab.programs.language import Map, Sequence
@@ -70,7 +70,7 @@ def join(views: Views, node: Map, form: ViewForm) -> View:
     usual = rows[results.index(Counter(results).most_common(1)[0][0])]
     changes = rows - usual
     kept = changes.any(1)
-    view = stacked(list(map(views.one_hot, variables)))
+    view = stacked_views(list(map(views.one_hot, variables)))
     picks = []
     for argument, values in zip(variables, zip(*combinations, strict=True), strict=True):
         size = len(views.domains.values(argument))
@@ -83,7 +83,7 @@ def join(views: Views, node: Map, form: ViewForm) -> View:
     if number * view.error > SURE / 4:
         raise TooCoarse
     sharp = view.through(2 * pick, 1.5 - 2 * number)
-    units = stacked([sharp, sharp.through(np.eye(len(pick)), -1.0)])
+    units = stacked_views([sharp, sharp.through(np.eye(len(pick)), -1.0)])
     outer = np.concatenate([changes[kept], -changes[kept]]).T
     return add_units(views, units, outer, usual, node, form)
 

@@ -37,10 +37,10 @@ from attnlab.programs.values import (
     Value,
     are_numbers,
     fault_of,
-    identity,
     mean_of_one,
     numbered,
-    plain,
+    plain_number,
+    value_key,
 )
 
 Codes = NDArray[np.int64]
@@ -138,8 +138,8 @@ def ids_of(program: Program, tokens: Items[Value]) -> Codes:
 def token_codes(alphabet: Items[Value], tokens: Items[Value]) -> list[int]:
     """Return each token's place in the alphabet, or refuse the input."""
     places, codes = numbered(alphabet), []
-    for token in map(plain, tokens):
-        codes.append(-1 if fault_of(token) else places.get(identity(token), -1))
+    for token in map(plain_number, tokens):
+        codes.append(-1 if fault_of(token) else places.get(value_key(token), -1))
     if -1 in codes or not codes:
         known = ", ".join(map(str, alphabet))
         strange = repr(tokens[codes.index(-1)]) if codes else "'nothing'"
@@ -238,7 +238,7 @@ class ProgramValues:
         values = self.of(node.values)
         numbers, scale = _whole(node, values.values)
         sums = _sums(selected, numbers[values.codes])
-        return _coded(sums, lambda code: plain(Fraction(code, scale)))
+        return _coded(sums, lambda code: plain_number(Fraction(code, scale)))
 
     def _aggregate(self, node: Aggregate) -> CodedValues:
         selected, values = self.selected(node.selector), self.of(node.values)
@@ -258,7 +258,7 @@ class ProgramValues:
                 above, count = divmod(code, size)
                 if not count:
                     return default
-                return plain(Fraction(above + least, count * scale))
+                return plain_number(Fraction(above + least, count * scale))
 
             return _coded((sums - least) * size + counts, mean)
         return self._symbols(node, selected, values, counts)
@@ -317,7 +317,7 @@ def apply_map(node: Map, arguments: Items[Value]) -> Value:
     except Exception as error:
         reason = f"{node.name} fails on {shown}: {type(error).__name__}: {error}."
         raise ProgramError(node.line, reason) from None
-    value = plain(value)
+    value = plain_number(value)
     fault = fault_of(value)
     if fault is not None:
         raise ProgramError(node.line, f"{node.name} of {shown}: {fault}")
@@ -354,7 +354,7 @@ def _coded(joined: Codes, value: Callable[[int], Value]) -> CodedValues:
     values, numbered_as = list[Value](), list[int]()
     for code in present:
         result = value(int(code))
-        number = numbers.setdefault(identity(result), len(numbers))
+        number = numbers.setdefault(value_key(result), len(numbers))
         if number == len(values):
             values.append(result)
         numbered_as.append(number)

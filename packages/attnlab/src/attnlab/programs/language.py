@@ -21,7 +21,7 @@ from typing import Any
 
 from attnlab.errors import did_you_mean, type_words
 from attnlab.programs.lines import Line, ProgramError, current_line
-from attnlab.programs.values import Value, cut, fault_of, plain
+from attnlab.programs.values import Value, cut_words, fault_of, plain_number
 
 COMPARISONS: dict[str, Callable[[Value, Value], bool]] = {
     "==": operator.eq,
@@ -38,10 +38,10 @@ _NONE_GIVEN = object()
 
 def _checked(line: Line, value: Value) -> Value:
     """Return a constant as the language has it, or refuse it."""
-    fault = fault_of(plain(value))
+    fault = fault_of(plain_number(value))
     if fault is not None:
         raise ProgramError(line, fault)
-    return plain(value)
+    return plain_number(value)
 
 
 Operator = Callable[["Sequence", Any], "Map"]
@@ -74,7 +74,7 @@ class Expression:
     @cached_property
     def words(self) -> str:
         """The expression in the language, cut where it is long."""
-        return cut(self._words())
+        return cut_words(self._words())
 
     def __repr__(self) -> str:
         return self.words
@@ -490,7 +490,7 @@ class Program:
         if not isinstance(self.output, Sequence):
             reason = f"a program computes a sequence; got {type_words(self.output)}."
             raise ProgramError(line, reason)
-        alphabet = tuple(map(plain, self.alphabet))
+        alphabet = tuple(map(plain_number, self.alphabet))
         faults = list(filter(None, map(fault_of, alphabet)))
         if faults:
             raise ProgramError(line, f"this alphabet cannot be used: {faults[0]}")

@@ -21,7 +21,7 @@ from attnlab.programs import check
 from attnlab.programs.compiled_program import CompiledProgram
 from attnlab.programs.interpreter import Codes, ProgramValues
 from attnlab.programs.language import Program
-from attnlab.programs.values import Value, identity, numbered
+from attnlab.programs.values import Value, numbered, value_key
 from attnlab.tasks.sequences import SEPARATOR, SequenceTask
 
 Numbers = NDArray[np.float64]
@@ -59,7 +59,7 @@ class WrongAnswer:
     def __str__(self) -> str:
         words = " ".join(map(str, self.tokens))
         got = self.got
-        if identity(got) == identity(self.expected):
+        if value_key(got) == value_key(self.expected):
             got = f"{got}, but not clearly"
         return f"{words}, position {self.position}: expected {self.expected}; got {got}"
 
@@ -82,7 +82,7 @@ class ProgramInputs:
     ) -> None:
         if longest is None:
             longest = compiled.longest
-        is_other = identity(tuple(program.alphabet)) != identity(compiled.alphabet)
+        is_other = value_key(tuple(program.alphabet)) != value_key(compiled.alphabet)
         if is_other or not 1 <= longest <= compiled.longest:
             raise WrongUsage(
                 f"the model takes 1 to {compiled.longest} of the tokens {compiled.alphabet}; got "
@@ -121,7 +121,7 @@ class ProgramInputs:
         """Return the model's rows, BOS before the inputs, and what the program says of them."""
         expected = ProgramValues(self.program, ids).of(self.program.output)
         # Where a value that the model cannot give occurs, the model is wrong.
-        places = [self._places.get(identity(value), -1) for value in expected.values]
+        places = [self._places.get(value_key(value), -1) for value in expected.values]
         rows = self.compiled.with_bos(torch.from_numpy(ids))
         return ProofBatch(rows, np.array(places)[expected.codes])
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from attnlab.programs.interpreter import ProgramValues, every_input, sequences_of
 from attnlab.programs.language import Map, Program, Sequence, Tokens
-from attnlab.programs.values import Value, identity
+from attnlab.programs.values import Value, value_key
 
 MAX_TRIED = 20_000  # inputs
 _MAX_PAIRS = 30_000_000  # of a query and a key, of one input of each length
@@ -56,7 +56,7 @@ class ReachableValues:
         coded = meaning.of(node)
         for code in np.unique(coded.codes):
             value = coded.values[code]
-            self._values.setdefault(node, {})[identity(value)] = value
+            self._values.setdefault(node, {})[value_key(value)] = value
         if not isinstance(node, Map):
             return
         arguments = [meaning.of(argument) for argument in dict.fromkeys(node.arguments)]
@@ -64,7 +64,7 @@ class ReachableValues:
         for row in np.unique(codes, axis=0):
             pairs = zip(arguments, row, strict=True)
             values = tuple(argument.values[code] for argument, code in pairs)
-            self._rows.setdefault(node, {})[identity(values)] = values
+            self._rows.setdefault(node, {})[value_key(values)] = values
 
 
 def _reads_tokens(node: Sequence) -> bool:

@@ -1,8 +1,8 @@
 """The values of a program: which are possible, and which are the same.
 
 Python calls True, 1 and 1.0 equal, and 0.0 and -0.0, alone and in tuples; str() and many other maps
-tell them apart. So nothing here is looked up by equality: `identity` is the same of two values only
-if no map can tell them apart.
+tell them apart. So nothing here is looked up by equality: `value_key` is the same of two values
+only if no map can tell them apart.
 """
 
 import math
@@ -20,7 +20,7 @@ _EXACT = (type(None), bool, int, str, Fraction)  # equal ones of a type are the 
 _MAX_WORDS = 160  # letters of an expression
 
 
-def identity(value: Value) -> Any:
+def value_key(value: Value) -> Any:
     """Return a key that two values share only if they are the same.
 
     >>> identity((True, 0.0)) == identity((True, 0.0)), identity((True,)) == identity((1,))
@@ -34,13 +34,13 @@ def identity(value: Value) -> Any:
     if type(value) is float and value == value:  # not NaN
         return float, repr(value)  # 0.0 and -0.0 are equal, and not written alike
     if type(value) is tuple:
-        return tuple, tuple(map(identity, value))
+        return tuple, tuple(map(value_key, value))
     raise TypeError(f"{type(value).__name__} is no class of values")
 
 
 def numbered(values: Iterable[Value]) -> dict[Any, int]:
     """Number values from 0, by their identities."""
-    return {identity(value): place for place, value in enumerate(values)}
+    return {value_key(value): place for place, value in enumerate(values)}
 
 
 def fault_of(value: Value) -> str | None:
@@ -51,15 +51,17 @@ def fault_of(value: Value) -> str | None:
         except OverflowError:
             is_finite = False
         if not is_finite:
-            return f"a number must be finite, and fit a float; got {cut(repr(value))}."
+            return f"a number must be finite, and fit a float; got {cut_words(repr(value))}."
     try:
-        identity(value)
+        value_key(value)
     except (TypeError, RecursionError):
-        return f"a value is a number, a text, None or a tuple of such; got {cut(repr(value))}."
+        return (
+            f"a value is a number, a text, None or a tuple of such; got {cut_words(repr(value))}."
+        )
     return None
 
 
-def plain(value: Value) -> Value:
+def plain_number(value: Value) -> Value:
     """Return NumPy's numbers as Python's, and a whole Fraction as its int; all else as it is."""
     if isinstance(value, np.generic):
         return value.item()
@@ -69,20 +71,20 @@ def plain(value: Value) -> Value:
 
 def mean_of_one(value: Value) -> Value:
     """Return an aggregate's result for one value: exact numbers, and symbols as they are."""
-    return plain(Fraction(value)) if is_number(value) else value
+    return plain_number(Fraction(value)) if is_program_number(value) else value
 
 
 def are_numbers(values: Iterable[Value]) -> bool:
     """Are all of these numbers, truth values included?"""
-    return all(map(is_number, values))
+    return all(map(is_program_number, values))
 
 
-def is_number(value: Value) -> bool:
+def is_program_number(value: Value) -> bool:
     """Is this a number, or a truth value?"""
     return isinstance(value, int | float | Rational)
 
 
-def cut(words: str) -> str:
+def cut_words(words: str) -> str:
     """Cut long words."""
     if len(words) <= _MAX_WORDS:
         return words

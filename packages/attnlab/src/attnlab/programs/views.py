@@ -22,7 +22,7 @@ from attnlab.programs.language import (
 )
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.memoize import memoize
-from attnlab.programs.values import Value, are_numbers, identity, numbered
+from attnlab.programs.values import Value, are_numbers, numbered, value_key
 
 ViewForm = Literal["one-hot", "number"]
 
@@ -100,7 +100,7 @@ class Views:
     def places(self, node: Sequence, values: Items[Value]) -> list[int]:
         """Return the places of values among the possible values of a sequence."""
         places = numbered(self.domains.values(node))
-        return [places[identity(value)] for value in values]
+        return [places[value_key(value)] for value in values]
 
     def has_one_hot(self, base: Sequence) -> bool:
         """Is a base one-hot as it is made?"""

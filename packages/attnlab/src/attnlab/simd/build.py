@@ -16,7 +16,7 @@ def source_of(head: str, function: str) -> str:
     )
 
 
-def built(source: str) -> Any:
+def compiled_library(source: str) -> Any:
     """Return the library of a source, compiled now or before.
 
     Raises:

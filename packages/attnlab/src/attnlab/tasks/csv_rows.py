@@ -38,7 +38,7 @@ _MAX_VALUES = 1_000  # of a column that are remembered
 _MAX_LENGTH = 200  # of a value by which a row is recognized
 
 
-def kind_of(path: Path) -> str:
+def file_format(path: Path) -> str:
     """Return the ending that names a file's format, without the ending of its compression.
 
     >>> kind_of(Path("reviews.CSV.gz"))

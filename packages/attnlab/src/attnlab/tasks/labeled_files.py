@@ -23,7 +23,7 @@ from attnlab.tasks.csv_rows import (
     Quoting,
     columns_of,
     encoding_of,
-    kind_of,
+    file_format,
     open_bytes,
 )
 from attnlab.tasks.texts import REFUSED, SPLITS
@@ -68,7 +68,7 @@ LabeledRow = dict[str, object]
 the reason why it was left out."""
 
 
-def read_texts(source: str, columns: Columns | None = None) -> list[LabeledRow]:
+def read_labeled_texts(source: str, columns: Columns | None = None) -> list[LabeledRow]:
     """Read the rows of a CSV, TSV, JSON, JSONL or Parquet file, or of a data set on the hub.
 
     Returns:
@@ -97,7 +97,7 @@ def read_texts(source: str, columns: Columns | None = None) -> list[LabeledRow]:
 
 def _kind_of(path: Path, columns: Columns) -> str:
     """Return the ending of the files that are read as this one is."""
-    kind = kind_of(path)
+    kind = file_format(path)
     if kind == ".parquet" and path.suffix.lower() in PACKED:
         raise WrongUsage(f"{path.name} is a compressed Parquet file: unpack it first.")
     for endings, instead in _INSTEAD.items():

@@ -83,7 +83,7 @@ def all_sources() -> Tensor:
     return torch.tensor(rows)
 
 
-def sample(num_samples: int, generator: torch.Generator) -> Tensor:
+def sample_sources(num_samples: int, generator: torch.Generator) -> Tensor:
     """Draw sources, a fact and an order of its words each, uniformly: (num_samples, 5)."""
     require_integer("num_samples", num_samples)
     sources = all_sources()
@@ -93,7 +93,7 @@ def sample(num_samples: int, generator: torch.Generator) -> Tensor:
 def make_split(num_samples: int, generator: torch.Generator) -> SourceSplit:
     """Draw a data set, and part it 80/10/10."""
     require_integer("num_samples", num_samples, low=10)
-    rows, tenth = sample(num_samples, generator), num_samples // 10
+    rows, tenth = sample_sources(num_samples, generator), num_samples // 10
     return SourceSplit(rows[: -2 * tenth], rows[-2 * tenth : -tenth], rows[-tenth:])
 
 
@@ -102,7 +102,7 @@ def key_of(sources: Tensor) -> Tensor:
     return _facts(sources)[:, 0]
 
 
-def answer(sources: Tensor) -> Tensor:
+def right_answer(sources: Tensor) -> Tensor:
     """Return the value that each source contains: (batch,) ids."""
     return _facts(sources)[:, 1]
 
@@ -132,7 +132,7 @@ def make_batch(sources: Tensor, *, length: int | None = None) -> LookupBatch:
     >>> batch.target_input, batch.target_output
     (tensor([[1, 7, 0, 0, 0, 0]]), tensor([[7, 2, 0, 0, 0, 0]]))
     """
-    answers = answer(sources)
+    answers = right_answer(sources)
     source, source_real = _padded(sources, length)
     decoder_input, target_real = _padded(target_input(answers), length)
     wanted, _ = _padded(target_output(answers), length)
@@ -155,7 +155,7 @@ def parse(text: str) -> Tensor:
     return torch.tensor(_ids_of(typed))
 
 
-def words(tokens: Tensor | Sequence[int]) -> list[str]:
+def id_names(tokens: Tensor | Sequence[int]) -> list[str]:
     """Name each id."""
     return [VOCABULARY[int(token)] for token in tokens]
 
@@ -166,7 +166,7 @@ def _facts(sources: Tensor) -> Tensor:
     wrong = (holds.sum(-1) != 1).nonzero().flatten()
     if len(wrong):
         known = ", ".join(f"{key} → {value}" for key, value in FACTS.items())
-        got = " ".join(words(sources[wrong[0]]))
+        got = " ".join(id_names(sources[wrong[0]]))
         raise WrongUsage(f"expected sources with exactly one fact in them ({known}); got {got}.")
     return _PAIRS[holds.int().argmax(-1)]
 

@@ -166,7 +166,9 @@ class History:
             yield {"step": step, **self.evaluations[member][place].figures}
 
 
-def plain(evaluation: Evaluation, members: Sequence[int] | None = None) -> list[Evaluation]:
+def plain_evaluations(
+    evaluation: Evaluation, members: Sequence[int] | None = None
+) -> list[Evaluation]:
     """Convert an evaluation's tensors to numbers: of one model or, from (member, …), of each
     member."""
     columns = []

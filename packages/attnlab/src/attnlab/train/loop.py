@@ -25,7 +25,7 @@ from attnlab.train.checkpoint import Checkpoint, Pace, latest_checkpoint, tidy, 
 from attnlab.train.compatibility import Description, describe_training, read_history, versions
 from attnlab.train.config import EngineName, LayoutName
 from attnlab.train.faults import NotFinite, first_not_finite
-from attnlab.train.history import Evaluation, History, MetricsLine, plain, summary
+from attnlab.train.history import Evaluation, History, MetricsLine, plain_evaluations, summary
 from attnlab.train.interrupts import DeferredSignal, held_back
 from attnlab.train.layouts.choose import choose_layout
 from attnlab.train.layouts.layout import Batches, Layout, Loss, StepResults
@@ -266,12 +266,14 @@ class _Training:
     def _evaluations_of(self, weights: dict[str, Tensor], active: list[int]) -> list[Evaluation]:
         if self._evaluate_all is not None:
             try:
-                return plain(self._evaluate_all(weights), active)
+                return plain_evaluations(self._evaluate_all(weights), active)
             except (RuntimeError, ValueError, TypeError):
                 self._evaluate_all = None  # it reads the numbers in Python, which vmap forbids
         evaluations = []
         for member in active:
-            evaluations += plain(self._evaluators[member](self._hold(member, weights).eval()))
+            evaluations += plain_evaluations(
+                self._evaluators[member](self._hold(member, weights).eval())
+            )
         return evaluations
 
     def _seen(self) -> dict[str, float]:

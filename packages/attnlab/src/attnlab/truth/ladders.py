@@ -221,10 +221,10 @@ def build_circuit(name: str) -> Circuit:
     known = specs()
     if name not in known:
         raise WrongUsage(f"there is no circuit {name!r}; {did_you_mean(name, known)}")
-    return build(known[name])
+    return circuit_of_spec(known[name])
 
 
-def build(spec: CircuitSpec) -> Circuit:
+def circuit_of_spec(spec: CircuitSpec) -> Circuit:
     """Make a circuit: the program, and decoys beside it, with the heads in random order."""
     inputs: object
     if isinstance(spec.made_of, Lookup):

@@ -161,7 +161,9 @@ def _checked_values(
     return tuple(values)
 
 
-def summarize(name: str, scored: Sequence[CircuitScores], ladder: str = "all") -> MethodSummary:
+def summarize_scores(
+    name: str, scored: Sequence[CircuitScores], ladder: str = "all"
+) -> MethodSummary:
     """Summarize a method's scores.
 
     Args:

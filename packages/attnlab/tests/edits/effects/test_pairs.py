@@ -325,7 +325,7 @@ noise is told as denoising | edits.effects.patched | heads_of_all_lengths
 - return self.shares if self.direction == "denoise" else 1.0 - self.shares
 + return self.shares
 pairs of other lengths come first | edits.effects.patches | heads_of_all_lengths
-- order = torch.tensor([row for group in pairs.groups for row in group.rows]).argsort()
+- order = torch.tensor(list(chain.from_iterable(group.rows for group in pairs.groups))).argsort()
 + order = torch.arange(sum(len(group.rows) for group in pairs.groups))
 the clean run names the rival | edits.effects.metrics | heads_of_all_lengths
 - likely = logits if rivals is None else rivals

@@ -9,7 +9,7 @@ from attnlab.look.corpus.text_files import rows_of
 from tests.parts.planting import faults_in
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look.corpus import MEASURES, Corpus, measures, open_search, search_corpus, tally
+from attnlab.look.corpus import MEASURES, Corpus, measures, open_corpus_search, search_corpus, tally
 from attnlab.look.corpus import search as searching
 from attnlab.look.corpus.text_rows import rows_of
 from tests.look.short_texts import TEXTS, WORDS, encode, measures_of
@@ -93,7 +93,7 @@ padding is counted | measures | previous
 - self.heads, self.ids, self.real, self._names = heads, ids, real, names
 + self.heads, self.ids, self.real, self._names = heads, ids, torch.ones_like(real), names
 the model looks at padding | corpus | previous
-- arguments, options = inputs_of(self._model, batch)
+- arguments, options = batch_inputs(self._model, batch)
 + arguments, options = (batch.ids,), {}
 rows of texts are mixed up | corpus | previous
 - Batch(padded, real, list(numbers), lengths)
@@ -188,7 +188,7 @@ def test_what_was_stopped_ends_in_the_same_bytes(encoder, tmp_path, monkeypatch)
 
     with pytest.raises(KeyboardInterrupt):
         search(encoder, "previous", out=tmp_path / "a", progress=stop)
-    partial = open_search(tmp_path / "a")
+    partial = open_corpus_search(tmp_path / "a")
     assert not partial.is_done
     assert partial.counts["texts read"] == 4
     assert partial.examples("0.0")
@@ -197,7 +197,7 @@ def test_what_was_stopped_ends_in_the_same_bytes(encoder, tmp_path, monkeypatch)
     assert told[0].texts == 6
     assert found.is_done
     assert files(tmp_path / "a") == files(tmp_path / "whole")
-    assert open_search(tmp_path / "a").table() == found.table()
+    assert open_corpus_search(tmp_path / "a").table() == found.table()
     with pytest.raises(WrongUsage, match="another search: measure"):
         search(encoder, "first", out=tmp_path / "a")
     with pytest.raises(WrongUsage, match="another search: the corpus"):
@@ -328,11 +328,11 @@ def test_what_is_kept_does_not_grow_with_the_corpus(encoder, tmp_path):
 
 def test_a_folder_that_holds_something_else_or_is_damaged_is_refused(encoder, tmp_path):
     with pytest.raises(CouldNotRun, match="there is no search"):
-        open_search(tmp_path)
+        open_corpus_search(tmp_path)
     search(encoder, "previous", out=tmp_path)
     told = json.loads((tmp_path / "search.json").read_text())
     damages = {"heads": None, "numbers": "none.safetensors", "sha256": "0", "counts": 3}
     for damage in ({"format": "other"}, *({name: each} for name, each in damages.items())):
         (tmp_path / "search.json").write_text(json.dumps({**told, **damage}))
         with pytest.raises(CouldNotRun, match=r"no search|damaged|could not read .*none\."):
-            open_search(tmp_path)
+            open_corpus_search(tmp_path)

@@ -14,7 +14,7 @@ from attnlab.draw.attention.pattern import Pattern, Rows, site_words
 from attnlab.draw.attention.pooled_maps import pool_head, pooled_length, squares
 from attnlab.draw.attention.recordings import to_patterns, why_unjoined
 from attnlab.draw.attention.shades import ShadeScale, draw_shades, state_scale
-from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
+from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, safe_text
 from attnlab.errors import WrongUsage, did_you_mean, is_integer, require_known
 from attnlab.look.heads import head_at, heads_named
 
@@ -165,7 +165,7 @@ def draw_heads(
         words.append("the last step alone")
     if any(pattern.caution for pattern in patterns):
         words.append("rows do not sum to 1")
-    axes.set_title(shown("; ".join(words), 90), fontsize=10, loc="left", color=INK)
+    axes.set_title(safe_text("; ".join(words), 90), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, "weight")
     return figure
 
@@ -319,9 +319,9 @@ def _map_figure(
         words.append(f"each dot the {dot} of {side} × {side}")
     if pattern.caution:
         words.append("rows do not sum to 1")
-    lines = [shown("; ".join(words), 90)]
+    lines = [safe_text("; ".join(words), 90)]
     if label:
-        lines.append(shown(label, _LABEL))
+        lines.append(safe_text(label, _LABEL))
     axes.set_title("\n".join(lines), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, measure)
     return figure

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from attnlab.draw.pictures.look import INK, MUTED, shown
+from attnlab.draw.pictures.look import INK, MUTED, safe_text
 
 _FONTS = (
     "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Micro Hei",
@@ -30,7 +30,7 @@ def token_words(token: str, most: int = _MAX_LETTERS) -> str:
     ('␣the', '∅', '\\\\$x', '⏎')
     """
     text = token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥") or "∅"
-    return shown("".join(map(_drawable, text)), most)
+    return safe_text("".join(map(_drawable, text)), most)
 
 
 def _drawable(letter: str) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from attnlab.draw.pictures.look import MUTED, PAPER, RULE, shown
+from attnlab.draw.pictures.look import MUTED, PAPER, RULE, safe_text
 from attnlab.draw.pictures.maps import add_color_bar, color_map
 from attnlab.errors import WrongUsage
 
@@ -60,7 +60,7 @@ def state_scale(
         words.append("beyond the end: as at the end")
     if inches is None:
         inches = figure.get_figheight() - _MARGIN
-    lines = textwrap.wrap(shown("; ".join(words)), max(14, int(inches / _LETTER)))
+    lines = textwrap.wrap(safe_text("; ".join(words)), max(14, int(inches / _LETTER)))
     bar.set_label("\n".join(lines), color=MUTED, fontsize=8.5)
 
 

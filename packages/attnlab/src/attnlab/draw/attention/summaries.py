@@ -11,7 +11,7 @@ from attnlab.draw.attention.pattern import CAUSAL, numbered
 from attnlab.draw.attention.shades import ShadeScale, draw_shades, state_scale
 from attnlab.draw.json_form import without_nan
 from attnlab.draw.number_tables import has_tables, tables_section
-from attnlab.draw.pictures.look import INK, MUTED, new_figure, shown
+from attnlab.draw.pictures.look import INK, MUTED, new_figure, safe_text
 from attnlab.draw.pictures.maps import draw_map, maps_figure
 from attnlab.draw.sections import Heatmap
 from attnlab.errors import WrongUsage
@@ -175,7 +175,7 @@ def draw_long_map(
     _count_axis(axes.yaxis, "query", num_queries)
     _count_axis(axes.xaxis, "key", num_keys)
     words = f"{title or label}; each dot {sides[0]:,} × {sides[1]:,} weights"
-    axes.set_title(shown(words, 90), fontsize=10, loc="left", color=INK)
+    axes.set_title(safe_text(words, 90), fontsize=10, loc="left", color=INK)
     state_scale(figure, axes, picture, label)
     return figure
 

@@ -9,7 +9,7 @@ import numpy as np
 from attnlab.draw.attention.names import fonts, name_axis, token_words
 from attnlab.draw.attention.shades import draw_shades, state_scale
 from attnlab.draw.colors import STRONG
-from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, shown
+from attnlab.draw.pictures.look import INK, MUTED, PAPER, new_figure, safe_text
 from attnlab.draw.sections import Traces
 from attnlab.errors import WrongUsage, type_words
 from attnlab.look.heads import head_at
@@ -198,7 +198,7 @@ def _draw_head(
     cell = _MAP_INCHES / max(table.shape)
     name_axis(axes.yaxis, tokens[: len(rows)], cell)
     name_axis(axes.xaxis, keys, cell)
-    title = shown(f"head {head_at(head.site, head.head)}", 34)
+    title = safe_text(f"head {head_at(head.site, head.head)}", 34)
     axes.set_title(title, fontsize=8, loc="left", color=INK)
     if is_last:
         state_scale(figure, axes, picture, "weight", inches=_HEAD_INCHES - 0.8)

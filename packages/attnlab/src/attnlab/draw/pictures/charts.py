@@ -17,9 +17,9 @@ from attnlab.draw.pictures.look import (
     MUTED,
     PAPER,
     dress,
-    finite,
+    finite_array,
     new_figure,
-    shown,
+    safe_text,
 )
 from attnlab.draw.sections import Bars, BarSeries, Level, Lines, Series
 
@@ -44,8 +44,8 @@ def lines_figure(section: Lines) -> "Figure":
     _draw_levels(axes, section.levels)
     places, heights = [], []
     for series in section.series:
-        places += finite(series.x)
-        heights += finite(series.y)
+        places += finite_array(series.x)
+        heights += finite_array(series.y)
     if section.x_log:
         _make_log(axes, "x", places)
     else:
@@ -71,12 +71,12 @@ def _count_in_whole_steps(axes: Any, places: Sequence[float]) -> None:
 
 
 def _draw_line(axes: Any, series: Series, index: int, *, x_log: bool) -> None:
-    x = np.array(finite(series.x))
+    x = np.array(finite_array(series.x))
     pick = np.argsort(x, kind="stable")
     pick = pick[~np.isnan(x[pick])]
     if x_log:
         pick = pick[x[pick] > 0.0]
-    x, y = x[pick], np.array(finite(series.y))[pick]
+    x, y = x[pick], np.array(finite_array(series.y))[pick]
     hue = HUES[index % len(HUES)]
     style = series.style
     is_points = style == "points"
@@ -85,7 +85,7 @@ def _draw_line(axes: Any, series: Series, index: int, *, x_log: bool) -> None:
     axes.plot(
         x,
         y,
-        label=shown(series.name, 60),
+        label=safe_text(series.name, 60),
         color=hue,
         linestyle="none" if is_points else DASHES[index % len(DASHES)],
         drawstyle="steps-post" if style == "steps" else "default",
@@ -94,13 +94,16 @@ def _draw_line(axes: Any, series: Series, index: int, *, x_log: bool) -> None:
         markersize=3.5,
     )
     for number, band in enumerate(series.bands, 1):
-        low, high = np.array(finite(band.low))[pick], np.array(finite(band.high))[pick]
+        low, high = np.array(finite_array(band.low))[pick], np.array(finite_array(band.high))[pick]
         _draw_band(axes, x, y, low, high, hue)
         # Bands overlap: the legend shows each as dark as the chart does.
-        label, alpha = shown(band.name, 60), 1 - 0.84**number
+        label, alpha = safe_text(band.name, 60), 1 - 0.84**number
         axes.fill_between([], [], [], color=hue, alpha=alpha, linewidth=0, label=label)
     if series.low is not None and series.high is not None:
-        low, high = np.array(finite(series.low))[pick], np.array(finite(series.high))[pick]
+        low, high = (
+            np.array(finite_array(series.low))[pick],
+            np.array(finite_array(series.high))[pick],
+        )
         _draw_band(axes, x, y, low, high, hue, are_apart=is_points)
 
 
@@ -121,9 +124,9 @@ def _draw_band(
 
 def _draw_levels(axes: Any, levels: Sequence[Level]) -> None:
     for level in levels:
-        (y,) = finite([level.y])
+        (y,) = finite_array([level.y])
         if not math.isnan(y):
-            label = shown(level.name, 60)
+            label = safe_text(level.name, 60)
             axes.axhline(
                 y, label=label, color=INK, linestyle=(0, (4, 3)), linewidth=1.1, zorder=2.5
             )
@@ -191,7 +194,7 @@ def bars_figure(section: Bars) -> "Figure":
 def _draw_bars(
     axes: Any, series: BarSeries, middles: Sequence[float], width: float, hue: str
 ) -> None:
-    values, label = finite(series.values), shown(series.name, 60)
+    values, label = finite_array(series.values), safe_text(series.name, 60)
     bars = axes.bar(middles, values, width, color=hue, label=label, zorder=2)
     _draw_whiskers(axes, series, middles, values)
     style = {"textcoords": "offset points", "ha": "center", "fontsize": 8, "color": MUTED}
@@ -232,7 +235,7 @@ def _draw_whiskers(
 ) -> None:
     if series.low is None or series.high is None:
         return
-    low, high = finite(series.low), finite(series.high)
+    low, high = finite_array(series.low), finite_array(series.high)
     for x, value, a, b in zip(middles, values, low, high, strict=True):
         if not math.isnan(value + a + b):
             # A line from end to end: an interval need not contain the value, an error bar must.
@@ -247,9 +250,9 @@ def _write_values(axes: Any, section: Bars, pitch: float) -> None:
 
     num_series = len(section.series)
     for index, series in enumerate(section.series):
-        values = finite(series.values)
-        lows = values if series.low is None else finite(series.low)
-        highs = values if series.high is None else finite(series.high)
+        values = finite_array(series.values)
+        lows = values if series.low is None else finite_array(series.low)
+        highs = values if series.high is None else finite_array(series.high)
         for group, (value, low, high) in enumerate(zip(values, lows, highs, strict=True)):
             if math.isnan(value):
                 continue
@@ -278,8 +281,8 @@ def _group_names(groups: Sequence[str], inches: float) -> tuple[list[str], bool]
     wrap = textwrap.TextWrapper(letters, break_long_words=False, break_on_hyphens=False).wrap
     names = []
     for group in groups:
-        lines = wrap(shown(group, 60)) or [shown(group)]
+        lines = wrap(safe_text(group, 60)) or [safe_text(group)]
         if len(lines) > 4 or max(map(len, lines)) > letters:
-            return [shown(group, 28) for group in groups], True
+            return [safe_text(group, 28) for group in groups], True
         names.append("\n".join(lines))
     return names, False

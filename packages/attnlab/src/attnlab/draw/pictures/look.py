@@ -44,7 +44,7 @@ def new_figure(width: float, height: float) -> "Figure":
     return NotebookFigure(figsize=(width, height), layout=layout, facecolor=PAPER)
 
 
-def shown(text: str, most: int = 200) -> str:
+def safe_text(text: str, most: int = 200) -> str:
     """Make a text safe to draw: no formulas, visible white space and control characters.
 
     >>> shown("$5 and $6"), shown("one\\ntwo"), shown("far too long", 8)
@@ -67,16 +67,16 @@ def _valid(letter: str) -> str:
     return letter
 
 
-def finite(values: Any) -> list[float]:
+def finite_array(values: Any) -> list[float]:
     """Return the numbers with NaN for None and infinities, which matplotlib does not draw."""
     return [float(v) if v is not None and math.isfinite(v) else math.nan for v in values]
 
 
 def dress(axes: Any, title: str, x_label: str, y_label: str) -> None:
     """Set the titles of the axes, and remove needless lines."""
-    axes.set_title(shown(title), fontsize=11, loc="left", color=INK, pad=10)
-    axes.set_xlabel(shown(x_label), color=MUTED)
-    axes.set_ylabel("\n".join(textwrap.wrap(shown(y_label), 34)), color=MUTED)
+    axes.set_title(safe_text(title), fontsize=11, loc="left", color=INK, pad=10)
+    axes.set_xlabel(safe_text(x_label), color=MUTED)
+    axes.set_ylabel("\n".join(textwrap.wrap(safe_text(y_label), 34)), color=MUTED)
     axes.tick_params(colors=MUTED, labelsize=9, which="both")
     axes.tick_params(axis="y", length=0, which="both")
     axes.grid(axis="y", color=RULE, linewidth=0.8)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlab.draw.colors import COOL, STRONG, WARM
-from attnlab.draw.pictures.look import INK, MUTED, PAPER, RULE, finite, new_figure, shown
+from attnlab.draw.pictures.look import INK, MUTED, PAPER, RULE, finite_array, new_figure, safe_text
 from attnlab.draw.sections import Heatmap, Maps
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _grid_of_maps(title: str, maps: Sequence[Heatmap]) -> "Figure":
         heights = [max(high[first : first + across]) for first in range(0, len(maps), across)]
     width, height = sum(widths), sum(heights)
     room = max(_MIN_INCHES, min(width, _MAX_INCHES))
-    heading = textwrap.wrap(shown(title, 100), int(room * _LETTERS_PER_INCH))
+    heading = textwrap.wrap(safe_text(title, 100), int(room * _LETTERS_PER_INCH))
     figure = new_figure(room, 0.3 + _LINE_INCHES * len(heading) + min(height, _MAX_INCHES))
     figure.suptitle("\n".join(heading), fontsize=11, x=0.01, ha="left", color=INK)
     if width < room:  # the title is wider than the maps, which are aligned left
@@ -102,7 +102,7 @@ def _cell_inches(heatmap: Heatmap) -> tuple[float, float]:
 def _title_lines(heatmap: Heatmap, cell: float) -> list[str]:
     """Break a map's title at the width of its map, so that titles do not overlap."""
     inches = len(heatmap.column_labels) * cell + _BAR_INCHES
-    return textwrap.wrap(shown(heatmap.title, 100), int(inches * _LETTERS_PER_INCH)) or [""]
+    return textwrap.wrap(safe_text(heatmap.title, 100), int(inches * _LETTERS_PER_INCH)) or [""]
 
 
 def _longest(names: Sequence[str]) -> int:
@@ -127,7 +127,7 @@ def draw_map(axes: Any, heatmap: Heatmap) -> Any:
     """Draw one map into axes, and return the image for a color bar."""
     low, high = heatmap.low, heatmap.high
     shades = color_map(is_signed=low < 0).with_extremes(bad=PAPER)
-    rows = list(map(finite, heatmap.rows))
+    rows = list(map(finite_array, heatmap.rows))
     num_rows, num_columns = len(rows), len(heatmap.column_labels)
     cell, cell_height = _cell_inches(heatmap)
     has_numbers = num_rows <= _MAX_NUMBERS and num_columns <= _MAX_NUMBERS
@@ -154,14 +154,14 @@ def draw_map(axes: Any, heatmap: Heatmap) -> Any:
     for spine in axes.spines.values():
         spine.set_color(RULE)
     axes.set_title("\n".join(_title_lines(heatmap, cell)), fontsize=9.5, loc="left", color=INK)
-    axes.set_xlabel(shown(heatmap.column_title, 40), color=MUTED, fontsize=9)
-    axes.set_ylabel(shown(heatmap.row_title, 40), color=MUTED, fontsize=9)
+    axes.set_xlabel(safe_text(heatmap.column_title, 40), color=MUTED, fontsize=9)
+    axes.set_ylabel(safe_text(heatmap.row_title, 40), color=MUTED, fontsize=9)
     return picture
 
 
 def _name_axis(name: Any, labels: Sequence[str], cell: float, **options: Any) -> None:
     places = range(0, len(labels), math.ceil(_NAME_INCHES / cell))
-    name(list(places), [shown(labels[i], 18) for i in places], **options)
+    name(list(places), [safe_text(labels[i], 18) for i in places], **options)
 
 
 def _write_numbers(axes: Any, rows: Sequence[Sequence[float]], low: float, high: float) -> None:

@@ -20,7 +20,7 @@ from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_name
 from attnlab.look.inputs import Call
 from attnlab.look.long_text.inputs import arguments_for
-from attnlab.look.pretrained_questions import kind_of
+from attnlab.look.pretrained_questions import answer_kind
 from attnlab.models.decoder import Decoder
 from attnlab.pretrained.model import Pretrained
 
@@ -167,7 +167,7 @@ def _kind_of(model: nn.Module, ids: Tensor) -> str:
         arguments, _ = arguments_for(model, ids)
         names = ("input_ids", "decoder_input_ids")
         inputs: Mapping[str, Any] = dict(zip(names, arguments, strict=False))
-        return kind_of(model, inputs)
+        return answer_kind(model, inputs)
     return "continues" if isinstance(model, Decoder) else "classifies"
 
 

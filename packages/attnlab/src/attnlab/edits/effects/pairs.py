@@ -23,7 +23,7 @@ from attnlab.look.pretrained_questions import (
     TextAnswer,
     TextChoice,
     TextContinuation,
-    kind_of,
+    answer_kind,
     question_of,
 )
 from attnlab.look.questions import Classification, Continuation, Question, Translation
@@ -216,7 +216,7 @@ def _asker(model: nn.Module) -> Callable[[str], Question]:
 
     def ask(text: str) -> Question:
         nonlocal kind
-        kind = kind or kind_of(model, model.inputs(text))
+        kind = kind or answer_kind(model, model.inputs(text))
         return question_of(model, text, kind=kind)
 
     return ask

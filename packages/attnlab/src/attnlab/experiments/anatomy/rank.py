@@ -38,7 +38,7 @@ def show(config: AnatomyConfig, context: RunContext) -> PartResult:
     draws = min(config.draws, _MOST)
     generator = seeds.generator(context.seed, NAME, "rank")
     ways: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
-        "one head": one_head,
+        "one head": attend_once,
         f"{_NUM_HEADS} heads joined": joined_heads,
         "feed-forward, no biases": partial(feed_forward, bias=False),
         "feed-forward": partial(feed_forward, bias=True),
@@ -116,7 +116,7 @@ def _claims(numbers: Numbers) -> list[Claim]:
     ]
 
 
-def one_head(value: Tensor, generator: torch.Generator) -> Tensor:
+def attend_once(value: Tensor, generator: torch.Generator) -> Tensor:
     """Attend to values (draw, key, width) with random queries and keys."""
     query = torch.randn(value.shape, generator=generator, dtype=value.dtype)
     key = torch.randn(value.shape, generator=generator, dtype=value.dtype)

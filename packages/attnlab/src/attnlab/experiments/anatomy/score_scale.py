@@ -47,7 +47,7 @@ def show(config: AnatomyConfig, context: RunContext) -> PartResult:
     """Measure weights, scores and gradients at four widths, with and without the scale."""
     measured = []
     for step, width in enumerate(_WIDTHS, 1):
-        measured.append(measure(width, config.draws, context.seed))
+        measured.append(attend_randomly(width, config.draws, context.seed))
         context.step(step, len(_WIDTHS))
     scaled, plain = _means(measured, is_scaled=True), _means(measured, is_scaled=False)
     drift = {name: max(means) - min(means) for name, means in scaled.items()}
@@ -140,7 +140,7 @@ def _sections(measured: Sequence[ScaleMeasurements], numbers: Numbers) -> list[S
     return sections
 
 
-def measure(width: int, draws: int, seed: int) -> ScaleMeasurements:
+def attend_randomly(width: int, draws: int, seed: int) -> ScaleMeasurements:
     """Attend with random queries and keys of one width, scaled and not: means over draws."""
     generator = seeds.generator(seed, NAME, "scaling", width)
     values = {scale: {name: list[float]() for name in _FIGURES} for scale in _NAMES}

@@ -18,7 +18,7 @@ from attnlab import seeds
 from attnlab.design import Design, Proof, prove
 from attnlab.experiments.experiment import RunContext
 from attnlab.experiments.handmade.config import NAME, HandmadeConfig
-from attnlab.experiments.sections import finite
+from attnlab.experiments.sections import finite_or_none
 from attnlab.models.single_head import SingleHead, SingleHeadConfig
 from attnlab.tasks.vectors import PADDING, VectorTask
 from attnlab.train import Evaluation, Member
@@ -122,7 +122,7 @@ def loss(model: nn.Module, x: Tensor, target: Tensor, share: Tensor, real: Tenso
     return ((output - target).square() * share).sum()
 
 
-def every_input(task: VectorTask) -> Tensor:
+def padded_inputs(task: VectorTask) -> Tensor:
     """List every input once, padded to the longest: ids (inputs, row_length)."""
     rows = []
     for ids in task.inputs_by_length():
@@ -159,7 +159,7 @@ def train_cohort(
                 parameter.detach().fill_(math.nan)
     labels = {"task": design.name, "learned_positions": has_learned_positions}
     for step, row in zip(steps, losses.tolist(), strict=True):
-        context.record({"step": step, **labels, "loss": finite(fmean(row))})
+        context.record({"step": step, **labels, "loss": finite_or_none(fmean(row))})
     shares = [_share(prove(head, task)) for head in heads]
     close = [_share(prove(head, task, tolerance=CLOSE)) for head in heads]
     return HeadCohort(task, heads, steps, losses, shares, close)

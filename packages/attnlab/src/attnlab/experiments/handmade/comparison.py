@@ -9,7 +9,7 @@ from torch import Tensor
 from attnlab import seeds
 from attnlab.design import Design, gauge_change, score_table
 from attnlab.errors import not_none
-from attnlab.experiments.handmade.cohorts import HeadCohort, every_input
+from attnlab.experiments.handmade.cohorts import HeadCohort, padded_inputs
 from attnlab.experiments.handmade.config import NAME
 from attnlab.models.single_head import SingleHead
 from attnlab.tasks.vectors import PADDING, VectorTask
@@ -92,7 +92,7 @@ def gauge_effect(model: SingleHead, task: VectorTask, seed: int) -> GaugeEffect:
 
 def _answers(model: SingleHead, task: VectorTask) -> tuple[Tensor, Tensor]:
     """Return the weights and outputs of each query that counts, over all inputs."""
-    ids = every_input(task)
+    ids = padded_inputs(task)
     counted = task.counted(ids)
     with torch.no_grad():
         output = model(task.vectors(ids, torch.float64), real=ids != PADDING)

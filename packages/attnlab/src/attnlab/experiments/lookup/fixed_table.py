@@ -180,12 +180,12 @@ def train(config: LookupConfig, context: RunContext, main: EncoderDecoder) -> Fi
     measured = []
     numbers = [*range(config.seeds), *range(config.control_seeds)]
     for number, model, result in zip(numbers, [main, *others, *controls], trained, strict=True):
-        measured.append(measure(config, seed, number, model, result))
+        measured.append(measure_scrambling(config, seed, number, model, result))
         context.step(len(measured), len(numbers))
     return FixedTable(measured[: config.seeds], measured[config.seeds :], probe([main, *others]))
 
 
-def measure(
+def measure_scrambling(
     config: LookupConfig, seed: int, number: int, model: EncoderDecoder, trained: Trained | None
 ) -> TableModel:
     """Scramble the sources of a trained model, and see where its attention goes."""
@@ -291,7 +291,7 @@ def greedy_decode(model: EncoderDecoder, sources: Tensor) -> Tensor:
 def is_right(model: EncoderDecoder, sources: Tensor) -> Tensor:
     """Which sources are decoded exactly right, the value and then `[EOS]`? (batch,) boolean."""
     rows, places = torch.unique(sources, dim=0, return_inverse=True)
-    decoded, wanted = greedy_decode(model, rows), task.target_output(task.answer(rows))
+    decoded, wanted = greedy_decode(model, rows), task.target_output(task.right_answer(rows))
     same = decoded[:, : wanted.shape[1]] == wanted[:, : decoded.shape[1]]
     return (same.all(-1) & (decoded.shape[1] >= wanted.shape[1]))[places]
 
@@ -320,7 +320,7 @@ def scramble(model: EncoderDecoder) -> ScrambleResult:
     rows, place = torch.unique(orders.flatten(0, 1), dim=0, return_inverse=True)
     place = place.view(orders.shape[:2])
     decoded = greedy_decode(model, rows)[place]
-    target_input = task.target_input(task.answer(rows))
+    target_input = task.target_input(task.right_answer(rows))
 
     def difference(model: EncoderDecoder) -> float:
         logits = model(rows, target_input)[place]
@@ -339,13 +339,13 @@ def measure_masses(model: EncoderDecoder, sources: Tensor) -> Tensor:
     `KINDS`. Sources are padded to the maximal length.
     """
     batch = task.make_batch(sources, length=task.MAX_LENGTH)
-    target_input = task.target_input(task.answer(sources))
+    target_input = task.target_input(task.right_answer(sources))
     with record(model, "decoder.layers.*.cross_attention.weights") as recording:
         model(batch.source, target_input, real=batch.source_real)
     # (sample, head, row, key)
     weights = torch.cat(list(recording.values()), 1).double()
     is_key = batch.source == task.key_of(sources).unsqueeze(-1)
-    is_value = batch.source == task.answer(sources).unsqueeze(-1)
+    is_value = batch.source == task.right_answer(sources).unsqueeze(-1)
     is_padding = ~batch.source_real
     kinds = torch.stack((is_key, is_value, ~(is_key | is_value | is_padding), is_padding)).double()
     return torch.einsum("shrk,tsk->hrt", weights, kinds) / len(sources)

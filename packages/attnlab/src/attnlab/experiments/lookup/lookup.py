@@ -53,7 +53,7 @@ def conclude(
     assert isinstance(model, EncoderDecoder)
     seed, table, readers = context.seed, None, []
     if config.has_fixed:
-        measured = fixed_table.measure(config, seed, 0, model, trained)
+        measured = fixed_table.measure_scrambling(config, seed, 0, model, trained)
         table = FixedTable([measured], [], fixed_table.probe([model]))
     else:
         readers.append(recall.evaluate(config, seed, [model], [trained]))

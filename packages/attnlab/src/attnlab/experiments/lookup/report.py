@@ -12,7 +12,7 @@ from attnlab.experiments.lookup.recall import Recalled
 from attnlab.experiments.lookup.summary import subtitle, summary
 from attnlab.experiments.lookup.traces import trace_sources
 from attnlab.experiments.sections import (
-    finite,
+    finite_or_none,
     metric_series,
     parameters_section,
     rounded,
@@ -140,7 +140,7 @@ def _mass_bars(table: FixedTable, numbers: Numbers) -> draw.Bars:
     for kind, name in enumerate(KINDS[:3]):
         value, low, high = mean_interval(table.weights_on(kind))
         heads = [(weight, None, None) for weight in masses[:, kind].tolist()]
-        ends = [*heads, (value, finite(low), finite(high))]
+        ends = [*heads, (value, finite_or_none(low), finite_or_none(high))]
         series.append(draw.BarSeries.of_intervals(name, ends))
     return draw.Bars(
         figure="masses",

@@ -19,7 +19,7 @@ def trace_sources(model: EncoderDecoder, sources: Tensor) -> list[Trace]:
         torch.full((len(sources), 1), task.SOS),
         task.MAX_LENGTH - 1,
         task.VOCABULARY,
-        source_words=list(map(task.words, sources)),
+        source_words=list(map(task.id_names, sources)),
         stop=task.EOS,
     )
 
@@ -27,13 +27,13 @@ def trace_sources(model: EncoderDecoder, sources: Tensor) -> list[Trace]:
 def ask_source(model: EncoderDecoder, source: Tensor) -> Translation:
     """Put one source, (length,) ids, to a model of the fixed table."""
     try:
-        expected = task.words(task.target_output(task.answer(source.unsqueeze(0)))[0])
+        expected = task.id_names(task.target_output(task.right_answer(source.unsqueeze(0)))[0])
     except WrongUsage:  # a source without an answer
         expected = None
     return Translation(
         model,
         source.unsqueeze(0),
-        task.words(source),
+        task.id_names(source),
         torch.tensor([[task.SOS]]),
         task.MAX_LENGTH - 1,
         task.VOCABULARY,

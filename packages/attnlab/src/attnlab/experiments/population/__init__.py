@@ -9,17 +9,17 @@ from attnlab.experiments.population.population import Population
 from attnlab.experiments.population.storage import (
     is_member,
     is_population,
-    load,
+    load_run_model,
     open_population,
-    open_run,
+    open_run_or_member,
 )
 
 __all__ = [
     "Population",
     "is_member",
     "is_population",
-    "load",
+    "load_run_model",
     "open_population",
-    "open_run",
+    "open_run_or_member",
     "train_population",
 ]

@@ -12,7 +12,7 @@ from attnlab.draw.sections import Bars, BarSeries, Heatmap, MapChoice, Maps, Sca
 from attnlab.errors import not_none
 from attnlab.experiments.population.population import WORDS, Population, interval_text
 from attnlab.experiments.population.population_heads import AttentionHeads, PopulationHeads, aligned
-from attnlab.experiments.sections import finite, rounded
+from attnlab.experiments.sections import finite_or_none, rounded
 from attnlab.look.alignment import Groups
 
 _MOST_CELLS = 10_000  # of one picture
@@ -40,7 +40,7 @@ def heads_sections(heads: PopulationHeads) -> Iterator[Section]:
     spreads = [part.spread for part in heads.parts]
     series = []
     for name in spreads[0]:
-        values = [finite(spread[name]) for spread in spreads]
+        values = [finite_or_none(spread[name]) for spread in spreads]
         series.append(BarSeries(name=name, values=values))
     answers = [f"{name}: {_answer(spread)}" for name, spread in zip(names, spreads, strict=True)]
     texts = WORDS.texts("agreement", {"answers": " ".join(answers)})

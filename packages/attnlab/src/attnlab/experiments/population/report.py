@@ -21,7 +21,7 @@ from attnlab.experiments.report import Report
 from attnlab.experiments.sections import (
     csv_text,
     filled,
-    finite,
+    finite_or_none,
     parameters_section,
     problem_section,
     settings_section,
@@ -46,7 +46,7 @@ _BANDS = {"nine in ten members": (0, 4), "the middle half": (1, 3)}  # indices o
 
 def make_report(population: Population) -> Report:
     """Make the report; its model is that of the most typical member."""
-    heads, claims, typical = record_heads(population), evaluate_claims(population), 0
+    heads, claims, typical = record_heads(population), success_claims(population), 0
     files = {} if isinstance(population.blocks, StoredBlocks) else _files(population)
     if heads is not None:
         files[MEMBERS] = csv_text(*ranked_members(heads)).encode()
@@ -57,7 +57,7 @@ def make_report(population: Population) -> Report:
     return Report.of(population.experiment, population.description, findings, metrics)
 
 
-def evaluate_claims(population: Population) -> list[Claim]:
+def success_claims(population: Population) -> list[Claim]:
     """Evaluate the claims: at least half of the members solve the problem, and none diverged."""
     solved = population.problem_description.solved
     return [
@@ -215,7 +215,7 @@ def _fan(by_step: Iterable[tuple[int, Tensor]]) -> list[Series]:
         known = values.masked_fill(~torch.isfinite(values), math.nan)
         steps.append(step)
         quantiles.append(known.nanquantile(torch.tensor(_QUANTILES, dtype=values.dtype)))
-    ends = [list(map(finite, quantile)) for quantile in torch.stack(quantiles, 1).tolist()]
+    ends = [list(map(finite_or_none, quantile)) for quantile in torch.stack(quantiles, 1).tolist()]
     bands = []
     for name, (low, high) in _BANDS.items():
         bands.append(Band(name=name, low=ends[low], high=ends[high]))

@@ -10,7 +10,7 @@ from torch import nn
 from attnlab.configs import Config
 from attnlab.core.store import read_header, read_tensors, refusing_damage
 from attnlab.errors import CouldNotRun
-from attnlab.experiments.folder import kind_of, member_path, read_config
+from attnlab.experiments.folder import member_path, read_config, run_kind
 from attnlab.experiments.population.blocks import (
     BLOCKS,
     Block,
@@ -42,7 +42,7 @@ def is_member(path: Path | str) -> bool:
     return is_population(path.parent) and not os.path.isfile(path / "config.json")
 
 
-def open_run(path: Path | str) -> Report:
+def open_run_or_member(path: Path | str) -> Report:
     """Open a finished run, or a member of a population, such as `runs/sorting-64-seeds/17`.
 
     Raises:
@@ -56,7 +56,7 @@ def open_run(path: Path | str) -> Report:
     return open_folder(path)
 
 
-def load(path: Path | str) -> nn.Module:
+def load_run_model(path: Path | str) -> nn.Module:
     """Load the model of a saved model's folder, of a run, or of a member of a population.
 
     Raises:
@@ -67,7 +67,7 @@ def load(path: Path | str) -> nn.Module:
     if is_member(path):
         return open_population(path.parent).model(path.name)
     config = read_config(path)
-    if config is not None and kind_of(config) in ("sweep", "search"):
+    if config is not None and run_kind(config) in ("sweep", "search"):
         return open_folder(path).model  # raises, with the command that trains its models again
     model = load_model(path)
     if config is not None and isinstance(config.get("settings"), dict):

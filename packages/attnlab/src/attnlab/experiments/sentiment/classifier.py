@@ -47,7 +47,7 @@ def _run(config: SentimentConfig, context: RunContext) -> Findings:
         return {name: fit.prepare(name, config, arrangement, data.classes) for name in names}
 
     prepared = prepared_for(data.fair)
-    main = fit.build(prepared[config.main], config, context.seed, 0)
+    main = fit.build_classifier(prepared[config.main], config, context.seed, 0)
     context.start(main)
     outcomes = [fit.train_all(config, context, prepared, main)]
     for other_arrangement in data.arrangements[1:]:

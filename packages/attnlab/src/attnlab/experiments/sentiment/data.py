@@ -8,7 +8,7 @@ import torch
 from attnlab import seeds
 from attnlab.errors import WrongUsage
 from attnlab.experiments.sentiment.config import NAME, WORDS, SentimentConfig
-from attnlab.tasks.labeled_files import read_texts
+from attnlab.tasks.labeled_files import read_labeled_texts
 from attnlab.tasks.texts import (
     LabeledText,
     TextSplit,
@@ -79,7 +79,7 @@ def _built_in(config: SentimentConfig, seed: int) -> Data:
 
 
 def _from_file(config: SentimentConfig, source: str, seed: int) -> Data:
-    collection = tidied(read_texts(source, config.columns()))
+    collection = tidied(read_labeled_texts(source, config.columns()))
     rows, counts = collection.rows, list(collection.counts)
     if len(rows) > config.most_texts:
         order = torch.randperm(len(rows), generator=seeds.generator(seed, NAME, "draw"))

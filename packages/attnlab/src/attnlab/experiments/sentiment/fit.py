@@ -116,7 +116,9 @@ def prepare(
     return Prepared(name, arrangement, tokenizer, classes, *parts)
 
 
-def build(prepared: Prepared, config: SentimentConfig, seed: int, member: int) -> Encoder:
+def build_classifier(
+    prepared: Prepared, config: SentimentConfig, seed: int, member: int
+) -> Encoder:
     """Make one model with its initial weights."""
     size, num_classes = prepared.tokenizer.vocab_size, len(prepared.classes)
     if prepared.name == "mini":
@@ -134,7 +136,8 @@ def train_all(
     models: dict[ModelName, list[TrainedModel]] = {}
     for name, prepared_split in prepared.items():
         made = [
-            build(prepared_split, config, context.seed, member) for member in range(config.seeds)
+            build_classifier(prepared_split, config, context.seed, member)
+            for member in range(config.seeds)
         ]
         if main is not None and name == config.main:
             made[0] = main
@@ -172,7 +175,7 @@ def train_model(
         ),
     )
     trained = not_none(result.members[0])  # the divergence of a single model raises an error
-    return TrainedModel(model, trained, answer(model, prepared.test), before)
+    return TrainedModel(model, trained, class_answers(model, prepared.test), before)
 
 
 def watched_texts(train: EncodedTexts, seed: int) -> EncodedTexts:
@@ -201,11 +204,11 @@ def make_evaluator(prepared: Prepared, watched: EncodedTexts) -> Callable[[nn.Mo
 
 def is_right(model: nn.Module, coded: EncodedTexts) -> Tensor:
     """Which texts does a model answer right? (texts,) boolean."""
-    return answer(model, coded).argmax(-1) == coded.labels
+    return class_answers(model, coded).argmax(-1) == coded.labels
 
 
 @torch.no_grad()
-def answer(model: nn.Module, coded: EncodedTexts) -> Tensor:
+def class_answers(model: nn.Module, coded: EncodedTexts) -> Tensor:
     """Return the probability of each class for each text: (texts, classes)."""
     order: list[int] = []
     probabilities: list[Tensor] = []
@@ -261,7 +264,7 @@ def stop_rule(
 @torch.no_grad()
 def _measured(model: nn.Module, coded: EncodedTexts) -> tuple[float, float]:
     """Return accuracy and mean loss."""
-    probabilities = answer(model, coded)
+    probabilities = class_answers(model, coded)
     picked = probabilities.gather(1, coded.labels.unsqueeze(-1)).clamp(min=1e-12)
     accuracy = (probabilities.argmax(-1) == coded.labels).double().mean()
     return float(accuracy), float(-picked.log().mean())

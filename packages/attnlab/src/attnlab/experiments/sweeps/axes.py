@@ -36,7 +36,7 @@ class Axis:
 
     def labels(self) -> list[str]:
         """Write its values as labels."""
-        return list(map(shown, self.values))
+        return list(map(typed_value, self.values))
 
 
 def read_axes(
@@ -85,7 +85,7 @@ def axis_of(option: Option, values: Sequence[Any], ends: Sequence[Any] | None = 
         raise _no_axis(option, "it has no values")
     for index, value in enumerate(checked):
         if value in checked[:index]:
-            raise _no_axis(option, f"{shown(value)} is given twice; keep one of them")
+            raise _no_axis(option, f"{typed_value(value)} is given twice; keep one of them")
     return Axis(option.name, checked, option.comment)
 
 
@@ -101,7 +101,7 @@ def option_of(config_class: type[Config], name: str) -> Option:
     return known[name]
 
 
-def shown(value: Any) -> str:
+def typed_value(value: Any) -> str:
     """Write a value as a person would type it, with every digit that it has."""
     if value is None:
         return "none"
@@ -116,12 +116,12 @@ def shown(value: Any) -> str:
 
 def all_shown(values: Mapping[str, Any]) -> dict[str, str]:
     """Write every value of some settings as a person would type it."""
-    return {name: shown(value) for name, value in values.items()}
+    return {name: typed_value(value) for name, value in values.items()}
 
 
-def typed(fields: Fields) -> str:
+def typed_fields(fields: Fields) -> str:
     """Write fields as a person would type them: `rank=2 temperature=0.3`."""
-    return " ".join(f"{name}={shown(value)}" for name, value in fields.items())
+    return " ".join(f"{name}={typed_value(value)}" for name, value in fields.items())
 
 
 def _read_values(option: Option, text: str) -> list[Any]:

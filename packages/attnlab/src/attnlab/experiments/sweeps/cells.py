@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from attnlab.configs import Config, Fields
 from attnlab.errors import WrongUsage
-from attnlab.experiments.sweeps.axes import Axis, typed
+from attnlab.experiments.sweeps.axes import Axis, typed_fields
 
 _MAX_CELLS = 10_000
 _MAX_MEMBERS = 1_000_000
@@ -34,7 +34,7 @@ class SweepCell:
     @property
     def name(self) -> str:
         """Its values as a person would type them."""
-        return typed(self.fields)
+        return typed_fields(self.fields)
 
 
 def make_grid(

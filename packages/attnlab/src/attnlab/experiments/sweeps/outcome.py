@@ -13,7 +13,7 @@ from attnlab.configs import Fields
 from attnlab.core.stats import Interval, share_interval
 from attnlab.display import displayed, plural
 from attnlab.experiments.sections import csv_text
-from attnlab.experiments.sweeps.axes import Axis, typed
+from attnlab.experiments.sweeps.axes import Axis, typed_fields
 from attnlab.experiments.sweeps.cells import SweepCell
 from attnlab.experiments.sweeps.unit import ModelResult, UnitResult, versions_words
 
@@ -45,7 +45,7 @@ class CellOutcome:
     @property
     def name(self) -> str:
         """Its values as a person would type them."""
-        return typed(self.fields)
+        return typed_fields(self.fields)
 
     @property
     def share(self) -> Interval:
@@ -79,7 +79,7 @@ class CellOutcome:
         return [f"{self.solved}/{self.seeds}", f"{share:.0%}", f"{low:.0%} to {high:.0%}"]
 
 
-def summarize(
+def summarize_cell(
     number: int, cell: SweepCell, members: Sequence[ModelResult] = (), computed: str = ""
 ) -> CellOutcome:
     """Summarize the models of a cell."""
@@ -146,7 +146,7 @@ class SweepOutcome:
                 computed[member.cell] = result.computed
         for member in self.members:
             members[member.cell].append(member)
-        return list(map(summarize, itertools.count(), self.grid, members, computed))
+        return list(map(summarize_cell, itertools.count(), self.grid, members, computed))
 
     @property
     def trained(self) -> list[CellOutcome]:

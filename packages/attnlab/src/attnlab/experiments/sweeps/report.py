@@ -11,7 +11,7 @@ from attnlab.display import plural
 from attnlab.draw import sections as draw
 from attnlab.experiments.experiment import ProblemDescription
 from attnlab.experiments.sections import filled, problem_section
-from attnlab.experiments.sweeps.axes import Axis, shown, typed
+from attnlab.experiments.sweeps.axes import Axis, typed_fields, typed_value
 from attnlab.experiments.sweeps.outcome import CellOutcome, SweepOutcome
 from attnlab.experiments.sweeps.plan import Plan
 
@@ -82,7 +82,7 @@ def listed(title: str, caption: str, columns: list[str], rows: Sequence[list[Any
 
 def setting_rows(fixed: Fields) -> list[list[str]]:
     """Return a row for each setting that no axis changes."""
-    return [[name, shown(value)] for name, value in fixed.items()]
+    return [[name, typed_value(value)] for name, value in fixed.items()]
 
 
 def tallied(cell: CellOutcome) -> list[draw.Scalar]:
@@ -92,7 +92,7 @@ def tallied(cell: CellOutcome) -> list[draw.Scalar]:
 
 def run_command(plan: Plan, cell: CellOutcome, seeds: int, first: int) -> str:
     """Return the command that trains the models of a setting."""
-    settings = typed({**cell.fields, **plan.fixed})
+    settings = typed_fields({**cell.fields, **plan.fixed})
     return f"`attnlab run {plan.experiment} --seeds {seeds} --seed {first} --set {settings}`"
 
 
@@ -113,7 +113,9 @@ def _diagram(outcome: SweepOutcome) -> draw.Maps:
             shares.append([cell.share.value if cell.seeds else None for cell in line])
         titles = (rows.name, columns.name)
         drawn = draw.Heatmap.of_weights(_SHARE, shares, rows.labels(), columns.labels(), titles)
-        choices.append(draw.MapChoice(label=typed(_values(others, place)), note="", maps=[drawn]))
+        choices.append(
+            draw.MapChoice(label=typed_fields(_values(others, place)), note="", maps=[drawn])
+        )
     return draw.Maps(
         title="Where it can be learned",
         caption=f"{_success_words(outcome)} Rows: {_named(rows)}. Columns: {_named(columns)}. "
@@ -175,7 +177,7 @@ def _success_series(outcome: SweepOutcome, along: Axis) -> list[draw.BarSeries]:
         line = list(cells[place])
         if series and not any(cell.seeds for cell in line):
             continue  # impossible values
-        name = typed(_values(others, place))
+        name = typed_fields(_values(others, place))
         shares = [cell.success or (None, None, None) for cell in line]
         series.append(draw.BarSeries.of_intervals(name or "success rate", shares))
     return series
@@ -198,7 +200,7 @@ def _cells(outcome: SweepOutcome, problems: Sequence[ProblemDescription]) -> dra
         fields = dict(cell.fields)
         for axis in axes:
             if not axis.is_numeric:
-                fields[axis.name] = shown(fields[axis.name])
+                fields[axis.name] = typed_value(fields[axis.name])
         figures = map(cell.figures.get, outcome.figures)
         rows.append([*fields.values(), *tallied(cell), *figures, cell.broken])
     caption = (

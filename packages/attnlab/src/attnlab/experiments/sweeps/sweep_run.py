@@ -8,7 +8,8 @@ from typing import Any
 from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.experiments.executors import ExecutorOptions
-from attnlab.experiments.sweeps.axes import shown
+from attnlab.experiments.sweeps.axes import typed_value
+from attnlab.experiments.sweeps.executors import ExecutorOptions
 from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.runner import CellResults, CellRun
@@ -43,7 +44,7 @@ class Sweep(CellResults):
             lines.append(f"invalid cells, which stay blank: {words}")
         names = [axis.name for axis in self.outcome.axes]
         columns = [*names, "learned", "share", "95 % interval"]
-        rows = [[*map(shown, cell.fields.values()), *cell.learned()] for cell in self.cells]
+        rows = [[*map(typed_value, cell.fields.values()), *cell.learned()] for cell in self.cells]
         return self._table_card(columns, rows, lines)
 
     def __str__(self) -> str:

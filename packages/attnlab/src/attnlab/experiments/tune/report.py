@@ -5,7 +5,7 @@ from typing import Any
 
 from attnlab.draw import sections as draw
 from attnlab.experiments.sections import filled, problem_section
-from attnlab.experiments.sweeps.axes import Axis, shown
+from attnlab.experiments.sweeps.axes import Axis, typed_value
 from attnlab.experiments.sweeps.outcome import CellOutcome, SweepOutcome
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.report import TALLIED, listed, run_command, setting_rows, tallied
@@ -56,7 +56,7 @@ def _trials(axes: Sequence[Axis], trials: Sequence[CellOutcome]) -> draw.Table:
         fields = []
         for axis in axes:
             value = trial.fields[axis.name]
-            fields.append(value if axis.ends else shown(value))
+            fields.append(value if axis.ends else typed_value(value))
         rows.append([trial.number, *fields, *tallied(trial), trial.broken])
     return listed(
         "Trials, best first",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnlab.configs import Fields
 from attnlab.errors import CouldNotRun
-from attnlab.experiments.sweeps.axes import Axis, shown
+from attnlab.experiments.sweeps.axes import Axis, typed_value
 from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab.seeds import stream_seed
 
@@ -101,7 +101,7 @@ def range_words(axis: Axis) -> str:
     """Return the range or the choices, in words."""
     if axis.ends is None:
         return " or ".join(axis.labels())
-    words = f"{shown(axis.ends[0])} to {shown(axis.ends[1])}"
+    words = f"{typed_value(axis.ends[0])} to {typed_value(axis.ends[1])}"
     if is_log(axis):
         words += ", on a logarithmic scale"
     return words

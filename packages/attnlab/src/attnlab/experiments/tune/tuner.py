@@ -15,7 +15,7 @@ from attnlab.display import Card, displayed
 from attnlab.draw.sections import ReportContent
 from attnlab.errors import WrongUsage, is_integer, not_none
 from attnlab.experiments.executors import Executor, ExecutorOptions, UnitFailure
-from attnlab.experiments.sweeps.axes import shown
+from attnlab.experiments.sweeps.axes import typed_value
 from attnlab.experiments.sweeps.cells import SweepCell, make_cell
 from attnlab.experiments.sweeps.outcome import CellOutcome, SweepOutcome
 from attnlab.experiments.sweeps.plan import TRIALS_AT_ONCE, Plan
@@ -56,7 +56,9 @@ class Search(CellResults):
         rows = []
         for trial in ranked:
             loss = "" if trial.loss is None else f"{trial.loss:.4g}"
-            rows.append([trial.number, *map(shown, trial.fields.values()), *trial.learned(), loss])
+            rows.append(
+                [trial.number, *map(typed_value, trial.fields.values()), *trial.learned(), loss]
+            )
         lines = [f"best: {ranked[0].name}"] if ranked else []
         if len(ranked) <= RANDOM:
             lines.append(

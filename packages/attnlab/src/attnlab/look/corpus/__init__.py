@@ -2,7 +2,7 @@
 
 from attnlab.look.corpus.corpus import Corpus, CorpusProgress
 from attnlab.look.corpus.measures import MEASURES, WeightRows
-from attnlab.look.corpus.result import CorpusSearch, Example, open_search
+from attnlab.look.corpus.result import CorpusSearch, Example, open_corpus_search
 from attnlab.look.corpus.search import search_corpus
 
 __all__ = [
@@ -12,6 +12,6 @@ __all__ = [
     "CorpusSearch",
     "Example",
     "WeightRows",
-    "open_search",
+    "open_corpus_search",
     "search_corpus",
 ]  # fmt: skip

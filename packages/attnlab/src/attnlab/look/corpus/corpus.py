@@ -23,7 +23,7 @@ from attnlab.look.corpus.measures import HeadReader
 from attnlab.look.corpus.text_rows import TextRow, rows_of
 from attnlab.look.heads import chosen_heads, head_name
 from attnlab.look.inputs import foreign_of
-from attnlab.look.long_text.inputs import arguments_for, check_ids, parts_of
+from attnlab.look.long_text.inputs import arguments_for, check_ids, reading_attentions
 from attnlab.look.long_text.long_text import fingerprint
 from attnlab.look.readers import model_name
 from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
@@ -115,7 +115,7 @@ class CorpusPass:
     ) -> None:
         self.corpus = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
         self._model, longest = model, longest_of(model, self.corpus.max_length)
-        self._heads = chosen_heads(model, parts_of(model), heads)
+        self._heads = chosen_heads(model, reading_attentions(model), heads)
         if not self._heads:
             raise WrongUsage("heads= has no head; leave it out for all.")
         names = [head_name(part, head) for part, some in self._heads.items() for head in some]
@@ -204,7 +204,7 @@ class CorpusPass:
 
     def read_heads(self, batch: CorpusBatch, reader: Callable[..., _Reader]) -> _Reader:
         """Run the model on a batch, and return what has read the chosen heads."""
-        arguments, options = inputs_of(self._model, batch)
+        arguments, options = batch_inputs(self._model, batch)
         ids = arguments[0]
         names = partial(name_of, vocabulary=self.vocabulary)
         hook = reader(self._heads, ids, batch.real.to(ids.device), names)
@@ -287,7 +287,9 @@ def _batch(texts: Sequence[tuple[int, Sequence[int]]]) -> CorpusBatch:
     return CorpusBatch(padded, real, list(numbers), lengths)
 
 
-def inputs_of(model: nn.Module, batch: CorpusBatch) -> tuple[tuple[Tensor, ...], dict[str, object]]:
+def batch_inputs(
+    model: nn.Module, batch: CorpusBatch
+) -> tuple[tuple[Tensor, ...], dict[str, object]]:
     """Return a model's arguments for a batch: in order, and by name."""
     parameters = foreign_of(model).parameters()
     device = next((parameter.device for parameter in parameters), torch.device("cpu"))

@@ -94,7 +94,7 @@ def measure_of(measure: str | Callable[[WeightRows], Tensor]) -> tuple[str, Meas
     return measure, _MEASURES[measure]
 
 
-def digest_of(measure: object) -> str:
+def source_digest(measure: object) -> str:
     """Return a digest of a function's source, by which a resumed search knows it; "" without it."""
     try:
         source = inspect.getsource(measure)  # type: ignore[arg-type]

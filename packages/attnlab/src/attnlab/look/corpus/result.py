@@ -109,7 +109,7 @@ def search_folder(path: Path) -> store.StateFolder:
     return store.StateFolder(path, "search.json", "attnlab corpus search 1", "search")
 
 
-def open_search(folder: Path | str) -> CorpusSearch:
+def open_corpus_search(folder: Path | str) -> CorpusSearch:
     """Open the folder of a search, finished or not.
 
     Raises:

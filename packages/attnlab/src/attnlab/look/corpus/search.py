@@ -28,7 +28,7 @@ from attnlab.look.corpus.corpus import (
     batches,
     digest_of_row,
 )
-from attnlab.look.corpus.measures import Measure, Measurer, WeightRows, digest_of, measure_of
+from attnlab.look.corpus.measures import Measure, Measurer, WeightRows, measure_of, source_digest
 from attnlab.look.corpus.result import CorpusSearch, search_folder, write_tables
 from attnlab.look.corpus.tally import Tally
 from attnlab.look.corpus.text_rows import TextRow
@@ -84,7 +84,7 @@ def search_corpus(
     require_integer("top", top)
     settings = {
         "measure": name,
-        "code": digest_of(measure),
+        "code": source_digest(measure),
         "top": top,
         "lowest": lowest,
         "seed": seed,

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, type_words
-from attnlab.tasks.csv_rows import DAMAGED, CsvRows, columns_of, encoding_of, kind_of, open_bytes
+from attnlab.tasks.csv_rows import (
+    DAMAGED,
+    CsvRows,
+    columns_of,
+    encoding_of,
+    file_format,
+    open_bytes,
+)
 
 _LONGEST = 2**22  # characters of a text; a book has some 2**20
 _MOST_LINE = 4 * _LONGEST  # characters of a line, with what surrounds the text
@@ -47,7 +54,7 @@ def rows_of(source: Path | str | Iterable[str], column: str = "text") -> Iterato
     if not isinstance(source, str | Path):
         return _rows(((text, "") for text in source), _Lines(Path()))
     lines = _Lines(Path(source))
-    kind = kind_of(lines.path)
+    kind = file_format(lines.path)
     if kind not in _READERS:
         got = lines.path.name or source
         raise WrongUsage(f"a corpus is a file ending in {', '.join(_READERS)}; got {got!r}.")

@@ -126,7 +126,7 @@ def check_ids(model: nn.Module, ids: Tensor) -> None:
         raise WrongUsage(f"this model's ids are from 0 to {size - 1:,}; got {unknown[0]:,}.")
 
 
-def parts_of(model: nn.Module) -> list[str]:
+def reading_attentions(model: nn.Module) -> list[str]:
     """List the self-attentions that read a text: the encoder's if there is one, else all.
 
     Raises:

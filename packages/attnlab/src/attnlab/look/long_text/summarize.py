@@ -26,7 +26,7 @@ from attnlab.look.long_text.inputs import (
     check_room_for,
     document_inputs,
     mask_bytes,
-    parts_of,
+    reading_attentions,
     summary_bytes,
     working_bytes,
 )  # fmt: skip
@@ -156,7 +156,7 @@ def _new_state(
     model: nn.Module, ids: Tensor, layers: Sequence[str] | None, reduce: Summarize
 ) -> DocumentState:
     """Return the state of a run that has not begun."""
-    chosen = list(chosen_heads(model, parts_of(model), layers))
+    chosen = list(chosen_heads(model, reading_attentions(model), layers))
     if not chosen:
         raise WrongUsage("layers= has no layer; leave it out for all.")
     return DocumentState(

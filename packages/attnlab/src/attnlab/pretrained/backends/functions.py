@@ -24,7 +24,7 @@ from attnlab.pretrained.attention_call import (
     AttentionPoint,
     ForeignAttention,
     blocking,
-    causal,
+    foreign_causal,
     hooked_softmax,
     softmax_or_zeros,
     softmax_parts,
@@ -258,9 +258,13 @@ class _FusedCall:
     def own_mask(self, query: Tensor, key: Tensor) -> Mask:
         """Return the model's mask, as `attend` takes it."""
         if _is_causal_bias(self.attn_mask):
-            return "causal" if self.attn_mask.variant.name == "LOWER_RIGHT" else causal(query, key)
+            return (
+                "causal"
+                if self.attn_mask.variant.name == "LOWER_RIGHT"
+                else foreign_causal(query, key)
+            )
         if self.is_causal:
-            return causal(query, key)
+            return foreign_causal(query, key)
         mask: Tensor | None = self.attn_mask
         return mask if mask is None or mask.dtype == torch.bool else blocking(mask)
 

@@ -35,7 +35,7 @@ from attnlab.pretrained.attention_call import (
     AttentionPoint,
     ForeignAttention,
     blocking,
-    causal,
+    foreign_causal,
 )
 from attnlab.pretrained.backends.functions import WrittenOut
 
@@ -290,7 +290,7 @@ class _Call:
                 is_causal = getattr(self.module, "is_causal", True)
             if self.name == "eager" or not is_causal or self.query.shape[-2] == 1:
                 return bias
-            mask = causal(self.query, self.key)
+            mask = foreign_causal(self.query, self.key)
         elif self.mask.dtype != torch.bool:
             mask = blocking(self.mask)
         if bias is None:

@@ -24,8 +24,8 @@ from attnlab.pretrained.model_files.header import (
     JsonPath,
     TensorEntry,
     how_to_convert,
-    read_header,
     read_object,
+    read_tensor_entries,
     require,
     some_of,
     walk,
@@ -188,7 +188,7 @@ def _check_side_file(content: JsonObject, path: Path) -> None:
 
 def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, TensorEntry]]:
     if WEIGHTS in names:
-        return (path / WEIGHTS,), read_header(path / WEIGHTS)
+        return (path / WEIGHTS,), read_tensor_entries(path / WEIGHTS)
     if INDEX not in names:
         raise CouldNotRun(_no_weights(path, names))
     contents = _contents_of_shards(path / INDEX)
@@ -203,7 +203,7 @@ def _weights(path: Path, names: set[str]) -> tuple[tuple[Path, ...], dict[str, T
     require(are_few, path / INDEX, words)
     tensors: dict[str, TensorEntry] = {}
     for shard in shards:
-        held = read_header(path / shard)
+        held = read_tensor_entries(path / shard)
         odd = sorted(held.keys() ^ contents[shard])
         words = f"does not hold what {INDEX} says: {some_of(odd)}. Download the model again."
         require(not odd, path / shard, words)

@@ -123,7 +123,7 @@ class TensorEntry:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_header(path: Path) -> dict[str, TensorEntry]:
+def read_tensor_entries(path: Path) -> dict[str, TensorEntry]:
     """Return the tensors of a safetensors file by name.
 
     Raises:

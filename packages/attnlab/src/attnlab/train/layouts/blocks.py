@@ -18,7 +18,13 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.train.config import TrainConfig
-from attnlab.train.layouts.layout import Batch, Batches, NotExpressible, StepResults, stacked
+from attnlab.train.layouts.layout import (
+    Batch,
+    Batches,
+    NotExpressible,
+    StepResults,
+    stacked_parameters,
+)
 from attnlab.train.layouts.update import MOMENTS, UpdateSettings, UpdateState, update
 
 _SECONDS = 0.2  # about so long between two questions whether to stop
@@ -51,7 +57,7 @@ class Blocks(ABC):
             workers: threads that blocks are shared out among; None for as many as torch has.
             lanes_first: a member's numbers lie side by side in memory, not a number's members.
         """
-        weights = stacked(models)
+        weights = stacked_parameters(models)
         self._shapes = {name: tuple(weight.shape[1:]) for name, weight in weights.items()}
         self._num_members, self._width, self._example = len(models), width, example
         self._members = torch.arange(-(-len(models) // width) * width)
@@ -141,7 +147,7 @@ class Blocks(ABC):
 
     def parameters(self) -> dict[str, Tensor]:
         """Return every parameter by name, (member, …)."""
-        return cut(self._of_members(self._numbers[:, 0]), self._shapes)
+        return views_by_name(self._of_members(self._numbers[:, 0]), self._shapes)
 
     def state(self) -> dict[str, Tensor]:
         """Return copies of the complete state."""
@@ -152,7 +158,7 @@ class Blocks(ABC):
         }
         for index, part in enumerate(self._parts):
             rows = self._of_members(self._numbers[:, index])
-            for name, tensor in cut(rows, self._shapes).items():
+            for name, tensor in views_by_name(rows, self._shapes).items():
                 state[f"{part}.{name}"] = tensor.clone(memory_format=kept)
         return state
 
@@ -239,7 +245,7 @@ class EngineBlocks(Blocks):
         )
 
 
-def cut(rows: Tensor, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
+def views_by_name(rows: Tensor, shapes: Mapping[str, Sequence[int]]) -> dict[str, Tensor]:
     """Cut rows (member, numbers) into tensors (member, …) by name, as views."""
     sizes = list(map(math.prod, shapes.values()))
     parts = zip(shapes.items(), torch.split(rows, sizes, 1), strict=True)

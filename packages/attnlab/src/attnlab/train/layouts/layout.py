@@ -75,7 +75,7 @@ class Layout(Protocol):
         """Restore a state."""
 
 
-def stacked(models: Sequence[nn.Module]) -> dict[str, Tensor]:
+def stacked_parameters(models: Sequence[nn.Module]) -> dict[str, Tensor]:
     """Stack the members' parameters: name -> (member, …)."""
     parameters = [dict(model.named_parameters()) for model in models]
     return {

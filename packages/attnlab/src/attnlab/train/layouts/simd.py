@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from attnlab.errors import WrongUsage
 from attnlab.native import vector_bytes, vectors
-from attnlab.simd.build import built, source_of
+from attnlab.simd.build import compiled_library, source_of
 from attnlab.simd.emit import emitted, erfc_series
 from attnlab.simd.interpret import Interpreter
 from attnlab.simd.rows import by_rows
@@ -137,7 +137,7 @@ def _compiled(recorded: TracedStep, real: torch.dtype, vector: int) -> tuple[Any
         f"#define ERFC_TERMS {len(erfc)}",
         f"static const R ERFC[] = {{{terms}}};",
     ]
-    steps = built(source_of("\n".join(head), function)).steps
+    steps = compiled_library(source_of("\n".join(head), function)).steps
     steps.restype = ctypes.c_int64
     return steps, scratch
 

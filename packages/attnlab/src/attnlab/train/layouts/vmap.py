@@ -12,8 +12,8 @@ from torch.func import functional_call, stack_module_state, vmap
 from attnlab.errors import AttnlabError, type_words
 from attnlab.sites import SitedModule
 from attnlab.train.config import TrainConfig
-from attnlab.train.layouts.blocks import EngineBlocks, cut, different_buffers, one_dtype
-from attnlab.train.layouts.layout import Batch, Loss, NotExpressible, first_line, stacked
+from attnlab.train.layouts.blocks import EngineBlocks, different_buffers, one_dtype, views_by_name
+from attnlab.train.layouts.layout import Batch, Loss, NotExpressible, first_line, stacked_parameters
 from attnlab.train.layouts.sequential import makes_noise
 
 # members of which a function is asked together, lest a thousand take the memory of a thousand
@@ -48,16 +48,16 @@ class _Vmapped:
 
     def __init__(self, models: Sequence[nn.Module], loss: Loss) -> None:
         frame = frame_of(models[0])
-        rows = [weight.flatten(1) for weight in stacked(models).values()]
+        rows = [weight.flatten(1) for weight in stacked_parameters(models).values()]
         self.parameters = torch.cat(rows, 1)
         self.gradients = torch.zeros_like(self.parameters)
         self.buffers = self.parameters.new_zeros(0, len(models))  # they stay where they are
         self._different = different_buffers(models)
         shapes = {name: parameter.shape for name, parameter in models[0].named_parameters()}
         self._leaves = {}
-        for name, leaf in cut(self.parameters, shapes).items():
+        for name, leaf in views_by_name(self.parameters, shapes).items():
             self._leaves[name] = leaf.detach().requires_grad_()
-        self._to = list(cut(self.gradients, shapes).values())
+        self._to = list(views_by_name(self.gradients, shapes).values())
         self._losses = vmap(MemberModel(frame, loss).to_member)
 
     def losses(self, batch: Batch) -> Tensor:
