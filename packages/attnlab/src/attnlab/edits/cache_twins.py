@@ -37,7 +37,7 @@ class CacheTwins:
         if isinstance(twin, Cache) and twin.lengths == cache.lengths:
             # a model may advance its cache after the part that was run again
             twin.advance(length - twin.length)
-        return cache_length(twin) == length
+        return bool(cache_length(twin) == length)
 
 
 def with_new_caches(arguments: Any) -> Any:

@@ -25,7 +25,7 @@ class EncoderConfig(TransformerConfig):
         None, "classes to read out; none: one vector for each token", low=1, high=1_000_000
     )
     per_token: bool = option(False, "classes for each token, rather than for the whole input")
-    causal_for_new: bool = option(False, "each position sees itself and what came before")
+    causal: bool = option(False, "each position sees itself and what came before")
 
     def validate(self) -> None:
         """Check what one field alone cannot tell."""
