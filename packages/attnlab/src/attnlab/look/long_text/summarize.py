@@ -160,7 +160,7 @@ def _new_state(
     if not chosen:
         raise WrongUsage("layers= has no layer; leave it out for all.")
     return DocumentState(
-        model=str(getattr(model, "name", "") or type(model).__name__),
+        model=model_name(model),
         fingerprint=fingerprint(model),
         length=ids.shape[1],
         ids=hashlib.sha256(ids.cpu().long().numpy().tobytes()).hexdigest(),
