@@ -109,7 +109,16 @@ def copy_first(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 4) -
     position, Vm passes the letter on: the scaled score is `gap` at the first key and 0 elsewhere.
     The gap needed is again that of one right key against `longest - 1` wrong ones (`needed_gap`).
 
-    Arguments, result and errors are those of `identity`.
+    Args:
+        tolerance: how far an output's component may be from its target, above 0.
+        letters: how many letters there are.
+        longest: tokens of the longest input.
+
+    Returns:
+        the `Design`: its matrices as nested tuples, `model()` as a `SingleHead`.
+
+    Raises:
+        WrongUsage: a tolerance, or a number of letters or tokens, that is out of range.
 
     >>> round(copy_first(1e-3).gap, 2)
     8.01
@@ -127,7 +136,16 @@ def unique(tolerance: float = 1e-3, *, letters: int = 3, longest: int = 4) -> De
     +1. Queries and keys are `letters + longest + 1` wide: one channel for each letter, each
     position, and CLS. For the gap needed see `needed_gap`.
 
-    Arguments, result and errors are those of `identity`.
+    Args:
+        tolerance: how far an output's component may be from its target, above 0.
+        letters: how many letters there are.
+        longest: tokens of the longest input.
+
+    Returns:
+        the `Design`: its matrices as nested tuples, `model()` as a `SingleHead`.
+
+    Raises:
+        WrongUsage: a tolerance, or a number of letters or tokens, that is out of range.
 
     >>> round(unique(1e-3).gap, 2)
     17.42

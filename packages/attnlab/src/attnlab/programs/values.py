@@ -23,7 +23,7 @@ _MAX_WORDS = 160  # letters of an expression
 def value_key(value: Value) -> Any:
     """Return a key that two values share only if they are the same.
 
-    >>> identity((True, 0.0)) == identity((True, 0.0)), identity((True,)) == identity((1,))
+    >>> value_key((True, 0.0)) == value_key((True, 0.0)), value_key((True,)) == value_key((1,))
     (True, False)
 
     Raises:

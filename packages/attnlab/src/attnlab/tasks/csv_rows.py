@@ -41,7 +41,7 @@ _MAX_LENGTH = 200  # of a value by which a row is recognized
 def file_format(path: Path) -> str:
     """Return the ending that names a file's format, without the ending of its compression.
 
-    >>> kind_of(Path("reviews.CSV.gz"))
+    >>> file_format(Path("reviews.CSV.gz"))
     '.csv'
     """
     if path.suffix.lower() in PACKED:

@@ -6,10 +6,10 @@ listed. Every source is as long as the others, but batches can be padded, and ea
 mask of what is real.
 
 >>> source = parse("name color red item blue")
->>> words(source), words(answer(source.unsqueeze(0)))
+>>> id_names(source), id_names(right_answer(source.unsqueeze(0)))
 (['NAME', 'COLOR', 'RED', 'ITEM', 'BLUE'], ['BLUE'])
->>> answers = answer(source.unsqueeze(0))
->>> words(target_input(answers)[0]), words(target_output(answers)[0])
+>>> answers = right_answer(source.unsqueeze(0))
+>>> id_names(target_input(answers)[0]), id_names(target_output(answers)[0])
 (['[SOS]', 'BLUE'], ['BLUE', '[EOS]'])
 """
 

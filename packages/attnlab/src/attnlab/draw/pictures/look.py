@@ -47,7 +47,7 @@ def new_figure(width: float, height: float) -> "Figure":
 def safe_text(text: str, most: int = 200) -> str:
     """Make a text safe to draw: no formulas, visible white space and control characters.
 
-    >>> shown("$5 and $6"), shown("one\\ntwo"), shown("far too long", 8)
+    >>> safe_text("$5 and $6"), safe_text("one\\ntwo"), safe_text("far too long", 8)
     ('\\\\$5 and \\\\$6', 'one⏎two', 'far too…')
     """
     if text.strip():
