@@ -31,7 +31,7 @@ class Break(NamedTuple):
 
 TABLE = r"""
 stray quotes hide rows
-    attnlab/tasks/csv_rows.py Rows._rows_of_lines = lambda self: None
+    attnlab/tasks/csv_rows.py CsvRows._rows_of_lines = lambda self: None
     data::every_row_of
 a list is taken for a label
     attnlab/tasks/texts.py _plain = lambda value, name, number: str(value)
