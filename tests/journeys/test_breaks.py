@@ -63,7 +63,7 @@ a single submission is called graded unseen
     attnlab_course/grading/one_submission.py _grade = lambda *given: {'state': 'graded'}
     school::by_the_page
 wrong answers are called solved
-    attnlab_course/workspace.py State.solved = property(lambda self: True)
+    attnlab_course/workspace.py ExerciseState.solved = property(lambda self: True)
     course::a_learner_without
 the search for mistakes finds none
     attnlab_course/mistakes.py find_mistake = lambda *args, **options: (None, [])
@@ -107,7 +107,7 @@ an experiment says the same whatever is moved
     ({ ...maker(told), show: () => ({ said: name, python: name }) }), tools)
     lab::every_room_of_the_page
 no second browser is let in
-    attnlab_lab/server/guard.py Keys.renew = lambda self: None if hasattr(self, 'token') else
+    attnlab_lab/server/guard.py AccessKeys.renew = lambda self: None if hasattr(self, 'token') else
     real(self)
     lab::a_second_browser
 what the server refuses is not said
