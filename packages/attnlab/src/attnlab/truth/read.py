@@ -1,6 +1,6 @@
 """Read a circuit of the suite and run it, with NumPy alone; heads, parts and edges can be cut.
 
-circuit = Circuit("suite", "reverse")
+circuit = NumpyCircuit("suite", "reverse")
 circuit.logits({"layers.1.attention.0"}, edge=("embedding", "layers.0.attention.1.key"))
 """
 
