@@ -6,7 +6,7 @@ import math
 import numpy as np
 import torch
 
-from attnlab_course.cases import draw_questions
+from attnlab_course.cases import make_questions
 from attnlab_course.catalog import HOME, find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.judge import check_here
@@ -216,6 +216,6 @@ def test_a_number_may_come_from_a_calculation_with_numpy_or_pytorch():
     source = solution_text(find_exercise("predict_attention").source)
     source += "import numpy as np\nimport torch\nlargest_entropy = np.log(8)\n"
     source += "largest_scaled = torch.tensor(0.32)\nnum_parameters = np.array(624)\n"
-    questions = draw_questions(find_exercise("predict_attention"), 0, graded=True)
+    questions = make_questions(find_exercise("predict_attention"), 0, graded=True)
     assert check_here(questions, source).passed
     assert not check_here(questions, source + "cost = np.array([4, 4])\n").passed

@@ -27,12 +27,12 @@ from attnlab.display import Card, displayed, frame
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.look.census.result import Census, Role
 from attnlab.look.collector import run_collector
-from attnlab.look.corpus.corpus import batches, inputs_of
-from attnlab.look.corpus.measures import HeadReader, Rows
+from attnlab.look.corpus.corpus import batch_inputs, batches
+from attnlab.look.corpus.measures import HeadReader, WeightRows
 from attnlab.look.corpus.result import Example
 from attnlab.look.heads import chosen_heads
 from attnlab.look.inputs import foreign_of
-from attnlab.look.long_text.inputs import parts_of
+from attnlab.look.long_text.inputs import reading_attentions
 from attnlab.look.long_text.long_text import fingerprint
 
 SCATTER = "scatter_data.json"
@@ -245,7 +245,7 @@ class _LargestWeights(HeadReader):
         self.values = torch.zeros(*self.shape, kept)
         self.keys = torch.zeros(*self.shape, kept, dtype=torch.int64)
 
-    def read_rows(self, heads: slice, rows: Rows) -> None:
+    def read_rows(self, heads: slice, rows: WeightRows) -> None:
         """Keep the largest weights of some rows."""
         keys = rows.weights.topk(self.keys.shape[-1]).indices.sort().values
         self.keys[:, heads, rows.span] = keys.cpu()
@@ -258,10 +258,10 @@ def _kept_weights(
     """Read the examples of all heads once; return flat indices and weights by head and text."""
     needed = {(head, example.text) for head, some in drawn.items() for _, example in some}
     texts = [(text, census.ids_of(text)) for text in sorted({text for _, text in needed})]
-    heads = chosen_heads(model, parts_of(model), list(census.heads))
+    heads = chosen_heads(model, reading_attentions(model), list(census.heads))
     kept = {}
     for batch in batches(texts, _BATCH):
-        arguments, options = inputs_of(model, batch)
+        arguments, options = batch_inputs(model, batch)
         device = arguments[0].device
         hook = _LargestWeights(heads, arguments[0], batch.real.to(device), str)
         run_collector(model, hook, arguments, options)

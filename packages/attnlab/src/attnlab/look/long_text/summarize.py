@@ -31,6 +31,7 @@ from attnlab.look.long_text.inputs import (
     working_bytes,
 )  # fmt: skip
 from attnlab.look.long_text.long_text import Document, document_folder, fingerprint
+from attnlab.look.readers import model_name
 from attnlab.look.recording.budget import to_bytes
 from attnlab.look.recording.kept_call import KeptMask
 from attnlab.look.recording.tokens import names_of
