@@ -366,7 +366,7 @@ def test_blocks_have_the_same_bytes_wherever_they_are_trained(where, made, tmp_p
 
 
 def break_seeds(monkeypatch, seeds, step):
-    whole = sorting.make_draw
+    whole = sorting.make_sampler
 
     def broken(task, batch_size, own, *rest):
         draw = whole(task, batch_size, own, *rest)
@@ -379,7 +379,7 @@ def break_seeds(monkeypatch, seeds, step):
 
         return drawn
 
-    monkeypatch.setattr(sorting, "make_draw", broken)
+    monkeypatch.setattr(sorting, "make_sampler", broken)
 
 
 def test_a_block_in_which_every_member_diverges_takes_nothing_from_the_others(

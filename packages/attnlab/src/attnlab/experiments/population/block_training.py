@@ -44,7 +44,7 @@ from attnlab.train.faults import NotFinite
 from attnlab.train.history import History
 from attnlab.train.members import Member
 from attnlab.train.observer import Observer, SilentObserver
-from attnlab.train.schedule import is_judged, span_at
+from attnlab.train.schedule import is_evaluated, span_at
 
 _SAMPLE_SECONDS = 10.0  # of an estimate, after the first note
 
@@ -273,5 +273,5 @@ def bytes_of_seed(member: Member) -> int:
     judged = len(evaluation.score) + len(evaluation.figures)
     while steps < config.steps:
         _, steps = span_at(config, steps)
-        number += 2 + judged * is_judged(config, steps)  # rates are the same in all rows
+        number += 2 + judged * is_evaluated(config, steps)  # rates are the same in all rows
     return count_bytes(member.model.state_dict().values()) + 8 * number

@@ -9,7 +9,6 @@ from attnlab.display import Card, displayed
 from attnlab.errors import WrongUsage
 from attnlab.experiments.executors import ExecutorOptions
 from attnlab.experiments.sweeps.axes import typed_value
-from attnlab.experiments.sweeps.executors import ExecutorOptions
 from attnlab.experiments.sweeps.outcome import CellOutcome
 from attnlab.experiments.sweeps.plan import Plan
 from attnlab.experiments.sweeps.runner import CellResults, CellRun
