@@ -107,6 +107,10 @@ class _Text(importlib.abc.ExecutionLoader):
     def __init__(self, source: str, path: str) -> None:
         self.source = source
         self.path = path
+        self.code = compile(source, path, "exec", dont_inherit=True)
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        return self.code
 
     def get_source(self, fullname: str) -> str:
         return self.source
@@ -117,8 +121,9 @@ class _Text(importlib.abc.ExecutionLoader):
 
 def load_names(source: str, path: str = "answer.py") -> Names:
     """Run the source of a module and return its names; whatever it raises is raised."""
-    module = _new_module(source, path)
-    exec(compile(source, path, "exec", dont_inherit=True), vars(module))
+    text = _Text(source, path)
+    module = _new_module(text)
+    text.exec_module(module)
     return vars(module)
 
 
@@ -131,28 +136,28 @@ def load_answer(source: str, path: str = "answer.py") -> tuple[Names, Json]:
     Raises:
         SyntaxError: the program is no Python.
     """
-    module = _new_module(source, path)
+    text, error = _Text(source, path), None
+    module = _new_module(text)
     rest = ast.parse(source, path).body
     futures = [node for node in rest if _is_future(node)]
-    code, error = compile(source, path, "exec", dont_inherit=True), None
     while True:
         try:
-            exec(code, vars(module))
+            text.exec_module(module)
         except BaseException as raised:
             error = error or describe_error(raised)
-            rest = _rest_after(_place(raised, code), rest)
+            rest = _rest_after(_place(raised, text.code), rest)
         else:
             return vars(module), error
         tree = ast.Module([*futures, *rest], [])
-        code = compile(tree, path, "exec", _ANNOTATIONS, dont_inherit=True)
+        text.code = compile(tree, path, "exec", _ANNOTATIONS, dont_inherit=True)
 
 
-def _new_module(source: str, path: str) -> types.ModuleType:
-    name = "attnlab_course_" + path.rpartition("/")[2].partition(".")[0]
-    spec = importlib.util.spec_from_loader(name, _Text(source, path), origin=path)
+def _new_module(text: _Text) -> types.ModuleType:
+    name = "attnlab_course_" + text.path.rpartition("/")[2].partition(".")[0]
+    spec = importlib.util.spec_from_loader(name, text, origin=text.path)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    module.__dict__["__file__"] = path
+    module.__dict__["__file__"] = text.path
     sys.modules[name] = module  # which dataclasses and pickles look up
     return module
 
@@ -205,8 +210,10 @@ def encode(value: Any, depth: int = 0) -> Json:
     """
     if depth > _MOST_DEPTH:
         return {"kind": "other", "type": "nested too deep"}
+    if type(value) is int and abs(value) >= 2**53:
+        return {"kind": "int", "text": str(value)[:100]}
     if type(value) in _PLAIN:
-        return _plain(value)
+        return value
     if isinstance(value, Tensor):
         return _tensor(value)
     if isinstance(value, np.generic) and type(value.item()) in _PLAIN:
@@ -222,13 +229,6 @@ def encode(value: Any, depth: int = 0) -> Json:
     if type(value).__module__.startswith("matplotlib."):
         return _figure(value)
     return {"kind": "other", "type": type(value).__name__}
-
-
-def _plain(value: Any) -> Json:
-    """Turn an integer that JSON may round into text; leave other plain values as they are."""
-    if type(value) is int and abs(value) >= 2**53:
-        return {"kind": "int", "text": str(value)[:100]}
-    return value
 
 
 def decode(value: Json, names: Names | None = None) -> Any:
