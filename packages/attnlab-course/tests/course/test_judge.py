@@ -428,6 +428,6 @@ def test_a_slip_is_named_in_other_words_than_the_courses_and_in_two_places(name)
     for old, new in zip(pieces[::2], pieces[1::2], strict=True):
         assert old in source
         source = source.replace(old, new)
-    outcome = check_here(draw_questions(find_exercise(exercise), 1, graded=True), source)
+    outcome = check_here(make_questions(find_exercise(exercise), 1, graded=True), source)
     assert outcome.mistake is not None
     assert outcome.mistake.name == name
