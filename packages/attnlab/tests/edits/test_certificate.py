@@ -125,7 +125,7 @@ def test_the_certificate_leaves_randomness_and_caches_alone():
 
 def test_a_certificate_tells_what_happened_in_text_and_in_plain_values():
     model, given = random_model("decoder"), tokens()
-    cut = op.CutEdge(layer=1, query=4, key=1, renormalise=False)
+    cut = op.CutEdge(layer=1, query=4, key=1, renormalize=False)
     with edit(model, op.ZeroHead(layer=0, head=1, row=2), cut) as certificate:
         output = model(given).detach()
         model(given)
@@ -187,7 +187,7 @@ def test_a_certificate_that_was_not_asked_for_says_so():
 
 
 def test_attention_too_large_to_open_is_not_opened_for_the_check_alone(monkeypatch):
-    monkeypatch.setattr(checks, "_MAX_OPENED_BYTES", 100)
+    monkeypatch.setattr(checks, "_MAX_EXPLICIT_BYTES", 100)
     model = random_model("decoder")
     with edit(model, op.CutEdge(query=3, key=1)) as certificate:
         model(tokens())

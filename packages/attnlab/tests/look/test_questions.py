@@ -38,7 +38,10 @@ def verdict():
 def shared_ids():
     """A question in which two words have one id."""
     model = new_model("encoder", 2, num_classes=2, **WIDTHS)
-    return Classification(model, torch.tensor([[1, 2, 1]]), ["[foo]", "good", "[bar]"], ["no", "yes"])
+    tokens = torch.tensor([[1, 2, 1]])
+    return Classification(model, tokens, ["[foo]", "good", "[bar]"], ["no", "yes"])
+        model, torch.tensor([[1, 2, 1]]), ["[foo]", "good", "[bar]"], ["no", "yes"]
+    )
 
 
 def vectors(text="CLS CAC"):

@@ -15,8 +15,6 @@ from attnlab.parts.positions import ConcatenatedPositions, LearnedPositions, sin
 from attnlab.parts.projections import FactorizedProjection, make_projection
 from tests.random_models import make_attention, make_block
 
-from .builders import make_attention, make_block
-
 
 def zeros(*shape, dtype=torch.float32):
     return torch.zeros(*shape, dtype=dtype)

@@ -339,7 +339,7 @@ reordered = test_passes_of_a_beam_search_that_took_other_rows_are_counted_as_not
 left_behind = test_a_generation_that_is_interrupted_leaves_nothing_behind
 FIRST, LENGTH = "return length - num_keys", "int(cache.get_seq_length())"
 KEY = "return first_key(text.length, num_keys, text.offset)"
-EMPTY = "copy.deepcopy(value) if _length(value) == 0"
+EMPTY = "cache if cache_length(cache) else copy.deepcopy(cache)"
 TWIN = "self._twins[cache] = copy.deepcopy(cache)"
 APART = "before, self._own.current_pass = self.current_pass, PassState()"
 NOW = "_orders[cache] = now"
@@ -364,9 +364,11 @@ FAULTS = {
         (KEY, "return 0", cached, "mistral", 1),
         ("return not tokens.is_floating_point() and", "return False and", cached, "llama", 3),
     ],
-    "edits.checks": [
-        (EMPTY, EMPTY.replace("copy.deepcopy(value)", "value"), foreign_cache),
+    "edits.cache_twins": [
+        (EMPTY, "cache", foreign_cache),
         (TWIN, TWIN.replace("copy.deepcopy(cache)", "cache"), foreign_cache),
+    ],
+    "edits.checks": [
         ("if self._editor.history.is_reordered:", "if False:", reordered),
     ],
 }

@@ -188,7 +188,7 @@ def test_a_model_with_code_of_its_own_is_opened_by_transformers_and_given(tmp_pa
         "class OwnModel(LlamaForCausalLM): config_class = OwnConfig\n"
     )
     with pytest.raises(CouldNotRun, match="by transformers with trust_remote_code=True"):
-        open_pretrained(model)
+        load_pretrained(model)
     found = transformers.AutoModelForCausalLM.from_pretrained(model, trust_remote_code=True)
     assert type(attach(found).foreign).__name__ == "OwnModel"
 

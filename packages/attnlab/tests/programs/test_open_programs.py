@@ -114,7 +114,7 @@ def test_the_free_entries_are_those_of_the_model_that_is_drawn_alone():
     part = part_of("mirrored")
     config = config_around([part], "abc")
     opened = model_around(part, config, seed=3)
-    drawn = dict(drawn_model(config, 3).named_parameters())
+    drawn = dict(random_model(config, 3).named_parameters())
     for name, parameter in opened.model.named_parameters():
         free = ~opened.held[name]
         assert torch.equal(parameter[free], drawn[name][free])

@@ -133,7 +133,7 @@ def test_a_row_without_a_split_is_left_out_where_others_have_one():
     ],
 )
 def test_texts_alike_but_for_punctuation_case_or_unicode_form_are_one_text(one, other):
-    assert shared_texts([LabelledText(one, "x")], [LabelledText(other, "x")]) == 1
+    assert shared_texts([LabeledText(one, "x")], [LabeledText(other, "x")]) == 1
 
 
 @pytest.mark.parametrize(

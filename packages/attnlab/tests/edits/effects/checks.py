@@ -1,7 +1,6 @@
 """What is checked of effects, as functions: tests run them, and planted faults must fail them."""
 
 import torch
-from tests.edits.effects.models import given, run
 
 from attnlab.edits import CutEdge, Edit, Patch, RedirectToFirst, UniformPattern, ZeroHead, ZeroSite
 from attnlab.edits.application import edit

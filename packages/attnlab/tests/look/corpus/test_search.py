@@ -5,8 +5,6 @@ import json
 
 import pytest
 import torch
-from attnlab.look.corpus.text_files import rows_of
-from tests.parts.planting import faults_in
 
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.corpus import MEASURES, Corpus, measures, open_corpus_search, search_corpus, tally

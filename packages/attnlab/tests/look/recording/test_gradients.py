@@ -12,8 +12,6 @@ from attnlab.sites import explicit_attention, installed, site_names
 from tests.hooks import Change, no_hook_is_left
 from tests.random_models import new_model
 
-from .zoo import Change, no_hook_is_left
-
 TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
 WEIGHTS = "layers.1.attention.weights"
 
