@@ -40,8 +40,6 @@ def shared_ids():
     model = new_model("encoder", 2, num_classes=2, **WIDTHS)
     tokens = torch.tensor([[1, 2, 1]])
     return Classification(model, tokens, ["[foo]", "good", "[bar]"], ["no", "yes"])
-        model, torch.tensor([[1, 2, 1]]), ["[foo]", "good", "[bar]"], ["no", "yes"]
-    )
 
 
 def vectors(text="CLS CAC"):

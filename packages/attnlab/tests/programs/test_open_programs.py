@@ -19,7 +19,7 @@ from attnlab.programs import (
     selector_width,
     tokens,
 )
-from attnlab.programs.open_model import config_around, model_around
+from attnlab.programs.open_model import config_around, model_around, random_model
 from attnlab.sites import Hook, installed
 
 LONGEST = 4

@@ -152,7 +152,9 @@ class AnswerReader:
             tree = parse_program(without_magic(self._text(file)))
         except WrongUsage:  # it is no text
             return False
-        answered = answered_by(_defined(tree), set(), self.exercises) if tree is not None else []
+        answered = (
+            answered_by(defined_at_top(tree), set(), self.exercises) if tree is not None else []
+        )
         for exercise in answered:
             self.submission.tell(f"{file} was read as {exercise}, as it defines what is asked for")
             self._take(exercise, file)
