@@ -7,7 +7,6 @@ from attnlab.edits import CutEdge, ScaleSite, ZeroHead, ZeroSite, edit
 from attnlab.edits.forks import fork
 from attnlab.errors import WrongUsage
 from attnlab.look.questions import Continuation
-from attnlab.models import Decoder
 from tests.random_models import new_model
 
 
