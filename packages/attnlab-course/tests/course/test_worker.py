@@ -108,6 +108,14 @@ def test_a_compiled_answer_is_run_as_it_is_written(worker):
     assert ask(worker, source, limits=limits).answers == [CaseAnswer(1.0)]
 
 
+def test_what_a_demonstration_has_switched_is_switched_back(worker):
+    source = (
+        "import torch\ntorch.set_grad_enabled(False)\ntorch.autograd.set_detect_anomaly(True)\n"
+    )
+    questions = draw_questions(find_exercise("attention"), 0, graded=True)
+    assert judge(questions, worker.ask(source + SOLUTION, "mine.py", questions.encoded)).passed
+
+
 def test_a_number_of_numpy_is_a_number(worker):
     source = "import numpy as np\ndef answer(): return np.float32(0.5), np.bool_(1), np.int64(3)"
     (answer,) = ask(worker, source).answers
