@@ -8,7 +8,7 @@ split.
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -113,6 +113,19 @@ class Sheet:
         for row in read_table(path) if path.exists() else ():
             sheet._add(row)
         return sheet
+
+    def _add(self, row: Mapping[str, str]) -> None:
+        """Add a row of the file."""
+        columns = (*self.keys, self.column)
+        for name in columns:
+            if name not in row and name != "answer":
+                raise WrongUsage(f"{self.path} needs the column {name!r}, of {', '.join(columns)}.")
+        key = tuple(row.get(name, "") for name in self.keys)
+        self.rows[key] = row[self.column]
+        if row[self.column]:
+            self.filled[_by_file(key)] = row[self.column]
+        ours = (*columns, "why", "")
+        self.more[key] = {name: row[name] for name in row if name not in ours}
 
     def find(self, key: tuple[str, ...]) -> str:
         """Return what the instructor filled in for a key; an empty text without.

@@ -158,7 +158,7 @@ class PreparedMetric:
         position = place - length  # from the end, for the first ones may be left out
         copies = logits.view(-1, num_rows, *logits.shape[1:])
         many = max(1, _AT_ONCE // max(1, len(copies) * logits.shape[-1]))
-        places = zip(row.split(many), position.split(many), strict=True)
+        places = zip(torch.split(row, many), torch.split(position, many), strict=True)
         values = torch.cat([self._at(where, copies, before, labels) for where in places], 1)
         sums = values.new_zeros(len(values), num_rows).double().index_add_(1, row, values.double())
         return sums / torch.bincount(row, minlength=num_rows)
