@@ -14,7 +14,7 @@ from tests.random_models import given, run
 
 def test_no_effect_is_exactly_nothing_and_the_baseline_is_not_edited():
     """An edit that changes nothing has no effect; the baseline is not edited."""
-    each = given(4, "decoder", dtype=torch.float32)
+    each = given(0, "decoder", dtype=torch.float32)
     plain = run(each)
     kept = effect(*each.whole, UniformPattern(layer=0, head=0, query=0), target=each.labels)
     assert float(kept.logits.difference.abs().max()) == 0.0  # the first query has one key
