@@ -112,7 +112,7 @@ def test_what_a_demonstration_has_switched_is_switched_back(worker):
     source = (
         "import torch\ntorch.set_grad_enabled(False)\ntorch.autograd.set_detect_anomaly(True)\n"
     )
-    questions = draw_questions(find_exercise("attention"), 0, graded=True)
+    questions = questions_of("attention")
     assert judge(questions, worker.ask(source + SOLUTION, "mine.py", questions.encoded)).passed
 
 
