@@ -25,14 +25,13 @@ def edit(
 ) -> Iterator[Certificate]:
     """Apply edits to a model while the `with` lasts.
 
-    At one site they follow one another in the order given; between sites the order is the model's
-    own: mask, scores, weights, heads. A recording made under it, in either order, shows what went
-    on. With a key/value cache and without, the same edits make the same numbers, but for those that
-    let a query see what comes after it. Blocks under activation checkpointing cannot be edited.
+    Edits of one site are applied in the order given; between sites the order is the model's own:
+    mask, scores, weights, heads. A recording made at the same time, inside or around, shows the
+    edited values. The numbers are the same with a key/value cache and without, except for edits
+    that let a query see later keys. Blocks under activation checkpointing cannot be edited.
 
-    Edits inside edits come after them, and each certificate speaks of its own change alone: what
-    its edits did to the model as those that began before had left it, without those that began
-    later.
+    Edits inside others are applied after them. Each certificate covers its own edits alone: what
+    they did to the model as the outer edits had left it, without the inner ones.
 
     Args:
         model: of a run, pretrained, or built of attnlab's parts.
