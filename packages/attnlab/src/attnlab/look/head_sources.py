@@ -45,9 +45,9 @@ _MOST_LINES = 12
 class HeadSources:
     """What a head writes at one query, as a sum over keys.
 
-    head: its name · query: position and token · keys: tokens · weights (key,) · written (key,
-    d_model), what each key adds to the stream · logits (key,), what each adds to the logit of
-    `target`, None if no target is named.
+    head: its name · query: position and token · keys: tokens · weights (key,): of the query ·
+    written (key, d_model): what each key adds to the stream · target: the token that was named, or
+    None · logits (key,): what each adds to the logit of `target`, None without one.
     """
 
     head: str
