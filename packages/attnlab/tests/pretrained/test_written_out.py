@@ -262,6 +262,43 @@ def test_gradients_of_torch_func_pass_through_edits_of_attention_that_is_written
         assert torch.allclose(torch.vmap(lambda x: model(x[None])[0])(X), expected, atol=1e-6)
 
 
+class OwnBackward(SoftmaxAttention):
+    """Attention in a function that computes its gradients itself."""
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, query, key, value):
+            weights = (query @ key.mT / 2).softmax(-1)
+            ctx.save_for_backward(query, key, value, weights)
+            return weights @ value
+
+        @staticmethod
+        def backward(ctx, gradient):
+            query, key, value, weights = ctx.saved_tensors
+            of_weights = gradient @ value.mT
+            of_scores = weights * (of_weights - (of_weights * weights).sum(-1, keepdim=True)) / 2
+            return of_scores @ key, of_scores.mT @ query, weights.mT @ gradient
+
+    def mix(self, query, key, value):
+        return self.Function.apply(query, key, value)
+
+
+def test_an_edit_inside_a_function_with_gradients_of_its_own_is_refused_where_they_are_asked_for():
+    model, zero = Layers(OwnBackward).eval(), attnlab.ZeroHead(layer=1, head=2)
+    lab = attnlab.load(model, example=(X,))
+    with (
+        pytest.raises(CouldNotRun, match="own backward"),
+        attnlab.edit(lab, zero),
+    ):
+        model(X)
+    usual = Layers(SoftmaxAttention).eval()
+    with torch.no_grad():
+        with attnlab.edit(lab, zero):
+            found = model(X)
+        with attnlab.edit(attnlab.load(usual, example=(X,)), zero):
+            assert torch.equal(usual(X), found)
+
+
 def test_dropout_in_training_changes_no_weights_that_are_shown():
     class Dropping(SoftmaxAttention):
         def weights(self, query, key):

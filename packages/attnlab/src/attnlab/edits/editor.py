@@ -8,10 +8,12 @@ the order is the model's: first the mask, then scores, weights, heads.
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 
 from attnlab.edits.certificate import Certificate, Numbers
 from attnlab.edits.coverage import Coverage
@@ -147,6 +149,7 @@ class Editor(Hook):
                     "again in backward() when the edits may be others. Turn checkpointing off in "
                     "edited blocks, such as by model.gradient_checkpointing_disable()."
                 )
+            _check_own_backward(site)
             value = self._edited(site, value)
         if site in self._context_sites and suffix == "scores":
             self._visible[part] = value.detach() != float("-inf")
@@ -304,6 +307,22 @@ def _check_first_axes(coverages: Sequence[Coverage], at: SitePositions, value: T
                 f"{length} positions, so its rows and positions are unknown; leave row= and query= "
                 "out."
             )
+
+
+def _check_own_backward(site: str) -> None:
+    """Raise inside a function that computes its gradients itself, without knowing of edits."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return  # such a function runs without gradients
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_varnames[:1] == ("ctx",):
+            context = frame.f_locals.get("ctx")
+            if isinstance(context, FunctionCtx) and any(getattr(context, "needs_input_grad", ())):
+                raise CouldNotRun(
+                    f"{site} is edited inside a torch.autograd.Function, whose own backward() "
+                    "would give the gradients of the unedited pass; edit it under torch.no_grad()."
+                )
+        frame = frame.f_back
 
 
 def _is_checkpointed() -> bool:
