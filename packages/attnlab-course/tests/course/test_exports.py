@@ -175,10 +175,12 @@ def test_the_instructor_sees_why_an_answer_cannot_be_run_beside_the_points(book)
     assert re.findall(r">([^<]+)</th>", head) == [
         "student",
         "points",
-        "to look at",
         "double (of 4)",
         "why (of 2)",
     ]
+    assert page.count('<tr class="below"><td colspan="4">') == sum(
+        bool(row.notes) for row in book.rows
+    )
 
 
 def test_who_is_not_on_the_list_and_who_handed_in_nothing_is_told(book):
