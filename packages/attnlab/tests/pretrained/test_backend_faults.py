@@ -56,7 +56,7 @@ hidden = test_streams.test_an_edit_at_the_feed_forward_part_reaches_the_output_a
 HEADS = "return heads.transpose(1, 2)"
 GROUPS = "key, value = share_heads(key, query.shape[1])"
 REGISTRY = [
-    ("mask dropped", lazily, "llama", "mask = causal(self.query, self.key)", "mask = None"),
+    ("mask dropped", lazily, "llama", "mask = foreign_causal(self.query, self.key)", "mask = None"),
     ("scale doubled", lazily, "llama", "return float(scale)", "return 2.0 * float(scale)"),
     ("heads permuted", attached, "bert", HEADS, HEADS.replace("heads", "heads.flip(1)")),
     ("groups tiled", value, "llama", GROUPS, "key, value = key.repeat(1, 2, 1, 1)"),

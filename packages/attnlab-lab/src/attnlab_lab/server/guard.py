@@ -179,8 +179,9 @@ def _check_origin(scope: Scope) -> None:
     """Raise `RequestRefused` unless the browser says that this very page asks."""
     [host] = _values(scope, b"host")
     origins, sites = _values(scope, b"origin"), _values(scope, b"sec-fetch-site")
-    is_ours = {b"http://" + host}.issuperset(origins) and {b"same-origin"}.issuperset(sites)
-    if not is_ours or not (origins or sites):
+    is_foreign = any(origin != b"http://" + host for origin in origins)
+    is_foreign = is_foreign or any(site != b"same-origin" for site in sites)
+    if is_foreign or not (origins or sites):
         raise RequestRefused(403, "only the lab's own page may ask this.")
 
 
