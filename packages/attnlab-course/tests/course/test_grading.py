@@ -101,7 +101,7 @@ def test_an_untouched_template_gets_no_points_and_no_decision(room, hand_in, gra
     hand_in("alice", {"double.py": GOOD})
     exercise = exercises_in(room / "exercises")["double"]
     (room / "submissions" / "Bob_double.py").write_text(exercise.starter)
-    (room / "submissions" / "Carl_else.py").write_text(GOOD)
+    (room / "submissions" / "Carl_else.py").write_text("def other():\n    return 1\n")
     book = grade()
     bob, carl, alice = sorted(book.rows, key=lambda row: "BCa".index(row.student[0]))
     assert (book.state(bob), bob.points, book.exercises) == ("graded", 0.0, ("double",))
