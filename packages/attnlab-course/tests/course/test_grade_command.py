@@ -44,6 +44,16 @@ def test_a_cut_message_says_so_and_a_student_has_one_name_in_all_files(room, mon
         assert "Grace Hopper" in (out / sheet).read_text()
 
 
+def test_a_download_that_was_not_unpacked_is_refused_and_its_cell_is_a_question(room, capsys):
+    files = {f"{who}_4711_assignsubmission_file_/attention.py": GOOD for who in ("Ada", "Alan")}
+    (room / "submissions" / "class.zip").write_bytes(zip_of(files))
+    grade(room / "submissions", out=room / "grades", quiet=True)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "it holds what several students handed in, such as Ada_4711 and Alan_4711" in told
+    assert "1 handed in: 0 read, 1 refused" in told
+    assert '"class","?",' in (room / "grades" / "grades.csv").read_text()
+
+
 def test_without_bubblewrap_nothing_is_graded_and_its_installation_is_told(room, monkeypatch):
     (room / "submissions" / "alice.zip").write_bytes(handed_in({"double.py": RAISES}))
     monkeypatch.undo()

@@ -169,7 +169,7 @@ class Gradebook:
         """
         if row.student in self.unlisted:
             return "unlisted"
-        if all(grade.is_decided for grade in row.grades):
+        if row.grades and all(grade.is_decided for grade in row.grades):
             return "graded"
         is_empty = not row.submission.answers and not row.submission.blank
         if is_empty and row.student not in self.absent:
