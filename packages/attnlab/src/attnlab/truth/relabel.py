@@ -101,7 +101,7 @@ def main() -> None:
     circuits = json.loads((folder / "suite.json").read_text())["circuits"]
     number, bad = 0, 0
     for name in sys.argv[2:] or circuits:
-        wrong, labels = differences(reader["Circuit"](folder, name))
+        wrong, labels = differences(reader["NumpyCircuit"](folder, name))
         content = (folder / f"{name}.safetensors").read_bytes()
         if hashlib.sha256(content).hexdigest() != circuits[name]["sha256"]:
             wrong.append("the file has changed since it was written")
