@@ -64,6 +64,38 @@ def test_shards_are_read_tensor_by_tensor(folder, monkeypatch):
     assert not read
 
 
+_LAST_ON_DISK = {
+    "model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk",
+    "model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "disk",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["memory", "disk", "map"])
+def test_weights_that_accelerate_puts_aside_change_no_answer(way, folder, tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+    here = {"execution_device": "cpu"}
+    plain = transformers.LlamaForCausalLM.from_pretrained(folder)
+    aside = {
+        "memory": lambda: accelerate.cpu_offload(plain, **here),
+        "disk": lambda: accelerate.disk_offload(plain, tmp_path, **here),
+        "map": lambda: accelerate.dispatch_model(
+            plain, _LAST_ON_DISK, main_device="cpu", offload_dir=tmp_path, force_hooks=True
+        ),
+    }
+    model, whole = attnlab.load(aside[way]()), attnlab.load(folder)
+    assert any(weight.device.type == "meta" for weight in model.parameters())
+    assert torch.equal(check_tools(model), whole(IDS))
+    why, ask = attnlab.why, {"head": "1.1", "key": 1}
+    assert torch.equal(why(model, IDS, **ask).terms, why(whole, IDS, **ask).terms)
+
+
+def test_weights_without_numbers_and_a_map_to_the_disk_are_refused(folder):
+    with pytest.raises(WrongUsage, match="not on the disk"):
+        attnlab.load(folder, device_map=_LAST_ON_DISK)
+    with pytest.raises(CouldNotRun, match="on the meta device, which holds no numbers"):
+        attnlab.load(transformers.LlamaForCausalLM.from_pretrained(folder).to("meta"))
+
+
 def test_a_place_and_a_map_are_one_too_many(folder):
     with pytest.raises(WrongUsage, match="give one"):
         attnlab.load(folder, device="cpu", device_map="auto")

@@ -32,6 +32,7 @@ from attnlab.look.corpus.measures import Measurer, measure_of
 from attnlab.look.corpus.text_rows import rows_of
 from attnlab.look.heads import chosen_heads
 from attnlab.look.long_text.inputs import arguments_for, reading_attentions
+from attnlab.pretrained.text import device_of
 from attnlab.train.observer import Observer, SilentObserver
 
 _EFFECT_TEXTS = 32
@@ -275,7 +276,7 @@ def _on_repeats(
     generator, length = seeds.generator(seed, "census", "repeats"), longest_of(model, None) // 2
     orders = [torch.randperm(len(tokens), generator=generator) for _ in range(_REPEATS)]
     once = tokens[torch.stack(orders)[:, : min(length, _REPEATED)]]
-    ids = torch.cat((once, once), 1).to(next(model.parameters()).device)
+    ids = torch.cat((once, once), 1).to(device_of(model))
     real = torch.ones_like(ids, dtype=torch.bool)
     measurer = Measurer(measure_of("induction")[1], chosen, ids, real, str)
     run_collector(model, measurer, *arguments_for(model, ids))

@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from attnlab.errors import CouldNotRun, WrongUsage, not_none
-from attnlab.look.inputs import foreign_of
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.model_trace import ModelTrace, TracedAttention, TracedCall
 from attnlab.pretrained.structure import StackStructure
-from attnlab.pretrained.text import text_config
+from attnlab.pretrained.text import device_of, text_config
 from attnlab.pretrained.tracing import trace_model
 from attnlab.sites import set_aside, site_of
 
@@ -451,8 +450,3 @@ def are_close(one: Tensor, other: Tensor, dtype: torch.dtype | None = None) -> b
 def cap_of(model: Pretrained) -> float:
     """Return the cap of a model's logits; 0 if it has none."""
     return getattr(text_config(model.foreign), "final_logit_softcapping", None) or 0.0
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Return the device of a model's weights."""
-    return next(foreign_of(model).parameters()).device

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from attnlab.errors import CouldNotRun, one_line
-from attnlab.look.anatomy import Function, are_close, device_of, example_of
+from attnlab.look.anatomy import Function, are_close, example_of
 from attnlab.look.heads import number_of_heads
 from attnlab.look.inputs import Call, foreign_of
 from attnlab.look.readout import FrozenNorm, is_norm
@@ -25,6 +25,7 @@ from attnlab.models.encoder_decoder import EncoderDecoder
 from attnlab.parts.attend import scale_factor
 from attnlab.parts.heads import share_heads
 from attnlab.pretrained.model import Pretrained
+from attnlab.pretrained.text import device_of
 from attnlab.sites import AttentionCall, Hook, installed, set_aside, site_names, site_of
 
 _MOST_GRADIENTS = 2**24  # numbers made at once: of a long text, a few rows of a matrix

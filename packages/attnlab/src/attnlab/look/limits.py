@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from attnlab.look.anatomy import device_of
 from attnlab.look.inputs import foreign_of
 from attnlab.look.recording import record
-from attnlab.pretrained.text import text_config
+from attnlab.pretrained.text import device_of, text_config
 from attnlab.sites import Hook, installed, site_names, site_of
 
 _MOST_TOKENS = 2_048  # of an input that is longer than a window

@@ -27,7 +27,6 @@ from attnlab.look.anatomy import (
     anatomy_of,
     are_close,
     cap_of,
-    device_of,
     lens_stack,
     not_a_sum,
 )  # fmt: skip
@@ -37,6 +36,7 @@ from attnlab.look.recording import Recording, record
 from attnlab.models.encoder import Encoder
 from attnlab.parts.dropout import drops_out
 from attnlab.pretrained.model import Pretrained
+from attnlab.pretrained.text import device_of
 from attnlab.pretrained.tracing import first_tensor
 from attnlab.sites import Hook, installed, set_aside, site_names
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from attnlab import seeds
 from attnlab.errors import WrongUsage
+from attnlab.pretrained.text import device_of
 from attnlab.pretrained.tracing import Inputs
 
 _LENGTH, _TARGET_LENGTH = 11, 7  # two lengths, so that a cross-attention shows by its shape
@@ -32,7 +33,7 @@ def probe_inputs(model: nn.Module) -> Inputs:
     for name, value in inputs.items():
         if value.is_floating_point():
             value = value.to(dtype)
-        inputs[name] = value.to(weights[0].device)
+        inputs[name] = value.to(device_of(model))
     return {**inputs, "use_cache": False} if "use_cache" in takes else inputs
 
 

@@ -57,7 +57,7 @@ def text_inputs(
         named["decoder_input_ids"] = _decoder_ids(model, target, len(texts))
     elif target is not None:
         raise WrongUsage(f"{model.name} has no decoder beside its encoder, so it takes no target.")
-    device = next((parameter.device for parameter in foreign.parameters()), torch.device("cpu"))
+    device = device_of(foreign)
     return {name: _padded(name, ids, tokenizer).to(device) for name, ids in named.items()}
 
 
@@ -75,6 +75,30 @@ def _padded(name: str, rows: Sequence[Sequence[int]], tokenizer: Any) -> Tensor:
     # Without a padding token any will do: it is masked.
     fill = next((int(token) for token in usual if token is not None), 0)
     return pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=fill)
+
+
+def device_of(foreign: nn.Module) -> torch.device:
+    """Return the device on which a model takes its inputs: that of its first weight, but for those
+    that accelerate has put aside.
+
+    Raises:
+        CouldNotRun: all weights are on the meta device, which has no numbers.
+    """
+    devices = dict.fromkeys(parameter.device for parameter in foreign.parameters())
+    for device in devices:
+        if device.type != "meta":
+            return device
+    for module in foreign.modules():
+        hook = getattr(module, "_hf_hook", None)
+        for one in getattr(hook, "hooks", [hook]):
+            if getattr(one, "execution_device", None) is not None:
+                return torch.device(one.execution_device)
+    if devices:
+        raise CouldNotRun(
+            f"the weights of this {type(foreign).__name__} are on the meta device, which holds no "
+            "numbers; open it on a real one."
+        )
+    return torch.device("cpu")
 
 
 def answer_ids(model: Any, text: str) -> list[int]:

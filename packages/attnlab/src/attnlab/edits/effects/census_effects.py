@@ -23,6 +23,7 @@ from attnlab.look.long_text.inputs import arguments_for
 from attnlab.look.pretrained_questions import answer_kind
 from attnlab.models.decoder import Decoder
 from attnlab.pretrained.model import Pretrained
+from attnlab.pretrained.text import device_of
 
 USUAL_CONTROLS: tuple[Control, ...] = ("zeroed", "uniform")
 _MASKED = 0.15  # of the tokens, which a model that fills blanks has to fill
@@ -143,7 +144,7 @@ def _passages(model: nn.Module, texts: Sequence[Sequence[int]], seed: int) -> Me
     lengths = torch.tensor(list(map(len, long_enough)))
     real = torch.arange(ids.shape[1]) < lengths[:, None]
     kind = _kind_of(model, ids[:1, : int(lengths[0])])
-    device = next(model.parameters()).device
+    device = device_of(model)
     if kind == "fills":
         chosen = _masked(model, ids, real, seed)
         target = ids.masked_fill(~chosen, IGNORED)

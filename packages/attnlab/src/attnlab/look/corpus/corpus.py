@@ -27,7 +27,7 @@ from attnlab.look.long_text.inputs import arguments_for, check_ids, reading_atte
 from attnlab.look.long_text.long_text import fingerprint
 from attnlab.look.readers import model_name
 from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
-from attnlab.pretrained.text import max_tokens, tokenized
+from attnlab.pretrained.text import device_of, max_tokens, tokenized
 from attnlab.progress import notebook_bar
 from attnlab.shapes import require_integer
 
@@ -291,7 +291,6 @@ def batch_inputs(
     model: nn.Module, batch: CorpusBatch
 ) -> tuple[tuple[Tensor, ...], dict[str, object]]:
     """Return a model's arguments for a batch: in order, and by name."""
-    parameters = foreign_of(model).parameters()
-    device = next((parameter.device for parameter in parameters), torch.device("cpu"))
+    device = device_of(model)
     real = None if bool(batch.real.all()) else batch.real.to(device)
     return arguments_for(model, batch.ids.to(device), real)

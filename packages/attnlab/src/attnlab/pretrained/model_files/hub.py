@@ -90,6 +90,11 @@ def load_pretrained(
     number_type, place = _dtype(dtype), _device(device)
     if device_map is not None and place is not None:
         raise WrongUsage("device= puts a model in one place and device_map= in several; give one.")
+    if isinstance(device_map, Mapping) and "disk" in device_map.values():
+        raise WrongUsage(
+            "device_map= puts weights on devices, not on the disk; open the model by transformers "
+            "with offload_folder=, and give it itself: attnlab.load(model)."
+        )
     placement = Placement(device_map if place is None else {"": str(place)}, quantization)
     if head is not None and not isinstance(head, str):
         raise WrongUsage(f"head is one of {', '.join(HEADS)}; got {head!r}.")
