@@ -133,11 +133,19 @@ def test_integrated_is_what_captum_gives_for_the_embedding():
         return own(each.model(tokens), plain).flatten()  # all steps at once
 
     captum = attr.LayerIntegratedGradients(forward, each.model.embedding)
-    values = captum.attribute(
-        each.inputs, baselines=other, n_steps=16, method="riemann_middle"
-    ).sum(-1)
+    values = captum.attribute(each.inputs, baselines=other, n_steps=16, method="gausslegendre").sum(
+        -1
+    )
     first = [place.path == "layers.0.residual_before" for place in found.places]
     close((found.after - found.ends.corrupted)[first].T, values, torch.float64)
+
+
+def test_runs_read_together_are_those_read_one_after_the_other(monkeypatch):
+    each = given(1, "decoder", **SMOOTH)
+    other, options = (each.inputs + 1) % 11, {"estimate": "integrated", **each.loss}
+    together = patch_all(*each.whole, other, "heads", **options)
+    monkeypatch.setattr("attnlab.edits.effects.estimates._MOST_TOKENS", 1)
+    close(patch_all(*each.whole, other, "heads", **options).after, together.after, torch.float64)
 
 
 def test_what_cannot_be_estimated_is_said():
@@ -170,14 +178,17 @@ the run that is patched and the other one change places | estimates | slope
 - change = source.values[site].double() - base.values[site].double()
 + change = base.values[site].double() - source.values[site].double()
 gradients are taken in the other run | estimates | slope
-- torch.lerp(base.values[name], source.values[name], share)
-+ torch.lerp(source.values[name], base.values[name], share)
+- ends = base.values[name], source.values[name]
++ ends = source.values[name], base.values[name]
 gradients are added up | estimates | whole
-- sums[site] += gradient / len(between)
-+ sums[site] += gradient
+- return ((places + 1) / 2).tolist(), (weights / 2).tolist()
++ return ((places + 1) / 2).tolist(), weights.tolist()
 the way begins with its end | estimates | whole
-- between = [(step + 0.5) / _STEPS for step in range(_STEPS)]
-+ between = [(step + 0.5) / _STEPS / 4 for step in range(_STEPS)]
+- return ((places + 1) / 2).tolist(), (weights / 2).tolist()
++ return ((places + 1) / 8).tolist(), (weights / 2).tolist()
+runs that are read together are all the first | estimates | whole
+- mixed[name] = torch.cat([torch.lerp(*ends, share) for share in shares])
++ mixed[name] = torch.cat([torch.lerp(*ends, share) for share in shares[:1] * len(shares)])
 all places from the first on | curves | curves
 - hook = _Together(pair.source.values, places[:number])
 + hook = _Together(pair.source.values, places[: number + 1])

@@ -15,6 +15,7 @@ itself: `attnlab truth estimates` says how far they are where that is known.
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +27,8 @@ from attnlab.sites import Hook, installed, site_suffix
 
 Estimate = Literal["gradient", "integrated"]
 
-_STEPS = 16  # on the way between the embeddings; each is the middle of its part
+_STEPS = 16  # on the way between the embeddings, where Gauss and Legendre put them
+_MOST_TOKENS = 1024  # of the steps that are read in one pass
 
 
 class _Differentiable(Hook):
@@ -72,9 +74,9 @@ def estimate_patches(
         WrongUsage: the metric has no gradient, or the model no embedding to integrate from.
     """
     plain = metric(base.logits, reference)[0].cpu()
-    between = [0.0]
+    between = {0.0: 1.0}
     if estimate == "integrated":
-        between = [(step + 0.5) / _STEPS for step in range(_STEPS)]
+        between = dict(zip(*gauss_legendre(_STEPS), strict=True))
     gradients = _mean_gradients(model, base, source, metric, reference, list(places), between)
     values = []
     for site, at_site in places.items():
@@ -92,24 +94,41 @@ def _mean_gradients(
     metric: PreparedMetric,
     reference: Tensor,
     sites: list[str],
-    between: Sequence[float],
+    between: Mapping[float, float],
 ) -> dict[str, Tensor]:
     """Return the mean gradients of the metric at some sites, over runs whose embeddings lie between
-    those of two runs."""
+    those of two runs: between are their shares of the way, and the weight of each."""
     embeddings = [site for site in base.values if site_suffix(site) == "embedding"]
     if not embeddings and any(between):
         raise WrongUsage('this model has no site "embedding"; estimate="gradient" needs none.')
     sums = {site: torch.zeros_like(base.values[site], dtype=torch.float64) for site in sites}
-    for share in between:
-        mixed = {
-            name: torch.lerp(base.values[name], source.values[name], share) for name in embeddings
-        }
+    tokens = sum(base.values[name].shape[:2].numel() for name in embeddings)
+    together = max(1, _MOST_TOKENS // max(1, tokens))
+    for first in range(0, len(between), together):
+        shares, mixed = list(between)[first : first + together], {}
+        for name in embeddings:
+            ends = base.values[name], source.values[name]
+            mixed[name] = torch.cat([torch.lerp(*ends, share) for share in shares])
         hook = _Differentiable(mixed, sites)
         with torch.enable_grad(), installed(model, hook):
-            measured = metric(base.call(model), reference)
+            measured = metric(base.call.repeated(len(shares))(model), reference)
         if not measured.requires_grad:
             raise WrongUsage(f"the metric {metric.name} has no gradient, so nothing is estimated.")
         kept = [hook.kept[site] for site in sites]
         for site, gradient in zip(sites, torch.autograd.grad(measured.sum(), kept), strict=True):
-            sums[site] += gradient / len(between)
+            weights = gradient.new_tensor([between[share] for share in shares], dtype=torch.float64)
+            by_share = gradient.double().reshape(len(shares), -1, *gradient.shape[1:])
+            sums[site] += torch.einsum("s,s...->...", weights, by_share)
     return sums
+
+
+def gauss_legendre(steps: int) -> tuple[list[float], list[float]]:
+    """Return places from 0 to 1 and their weights, by which a mean over the way is exact for
+    polynomials of twice as many terms.
+
+    >>> places, weights = gauss_legendre(2)
+    >>> round(sum(weight * place**3 for place, weight in zip(places, weights)), 12)
+    0.25
+    """
+    places, weights = numpy.polynomial.legendre.leggauss(steps)
+    return ((places + 1) / 2).tolist(), (weights / 2).tolist()
