@@ -70,3 +70,33 @@ class Pooling(nn.Module):
 
 def test_queries_pooled_from_the_keys_look_at_themselves():
     assert not any("cross" in path for path in names(Pooling(), torch.randn(2, 8, 16)))
+
+
+class Exchange(nn.Module):
+    """Two streams look at each other by one module, called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.look = Attend()
+
+    def forward(self, one, other):
+        return self.look(one, other), self.look(other, one)
+
+
+class Exchanges(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(Exchange() for _ in range(2))
+
+    def forward(self, one, other):
+        for layer in self.layers:
+            one, other = layer(one, other)
+        return torch.cat((one, other), 1)
+
+
+def test_streams_that_have_met_before_still_look_at_each_other():
+    for lengths in ((7, 5), (7, 36)):
+        found = names(Exchanges(), *(torch.randn(2, length, 16) for length in lengths))
+        assert len(found) == 4
+        assert all("cross" in path for path in found)

@@ -464,7 +464,7 @@ def test_a_product_that_is_not_all_of_a_head_is_not_shown_as_its_output(kind):
         attnlab.edit(lab, attnlab.ZeroHead(layer=0, head=1)),
     ):
         pass
-    cut = attnlab.CutEdge(layer=0, head=1, query=3, key=2, renormalise=False)
+    cut = attnlab.CutEdge(layer=0, head=1, query=3, key=2, renormalize=False)
     with attnlab.edit(lab, cut):
         edited = model(X)
     assert float((edited - plain)[:, 3].abs().max()) > 1e-4

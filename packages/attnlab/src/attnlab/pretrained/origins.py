@@ -64,16 +64,20 @@ class Origins:
                     break
 
 
-def are_one_sequence(query: Marks, key: Marks, block: int | None) -> bool | None:
+def are_one_sequence(
+    query: Marks, key: Marks, block: int | None, *, may_be_pooled: bool
+) -> bool | None:
     """Are queries and keys made from the same sequence; None where that is unknown?
 
-    block: the mark of what the block around them is given; None where no block is known. Inputs of
+    block: the mark of what the block around them is given; None where no block is known ·
+    may_be_pooled: there are several times as many keys as queries. Inputs of
     the model are marked by their names: without a block, all those that the queries come from must
     be in the keys too.
     """
     if block is not None and (block in query or block in key):
         # Queries may be pooled from the keys before the block: then nothing else made them.
-        return block in query and (block in key or query - {block} == key != _NONE)
+        is_pooled = may_be_pooled and query - {block} == key != _NONE
+        return block in query and (block in key or is_pooled)
     inputs, others = ({mark for mark in marks if isinstance(mark, str)} for marks in (query, key))
     if not inputs and not others:
         return None

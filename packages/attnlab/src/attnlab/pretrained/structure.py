@@ -297,7 +297,7 @@ def _block_structure(
         ]
         step = _Step(stream=block.input)
     structures: list[AttentionStructure] = []
-    names = _attention_names(block, attentions)
+    names = _attention_names(block, attentions, trace)
     for name, attention, following in zip(names, attentions, [*attentions[1:], None], strict=False):
         step = _step(step.stream, calls, block, attention, following)
         shows_heads = attention.heads is not None or attention.backend == "multi-head"
@@ -386,17 +386,38 @@ def _calls_after(calls: Sequence[TracedCall], attention: TracedAttention) -> lis
     return [call for call in calls if call.begun > attention.begun or call.place == place]
 
 
-def _attention_names(block: TracedCall | None, attentions: Sequence[TracedAttention]) -> list[str]:
+def _attention_names(
+    block: TracedCall | None, attentions: Sequence[TracedAttention], trace: ModelTrace
+) -> list[str]:
     names: list[str] = []
     for attention in attentions:
-        is_own, begun = None, block.begun if block is not None else None
+        is_own, begun = None, block.begun if block is not None else _begun_around(attention, trace)
         if attention.backend != "multi-head":  # torch is handed queries and keys apart
-            is_own = are_one_sequence(attention.query_from, attention.key_from, begun)
+            is_own = are_one_sequence(
+                attention.query_from,
+                attention.key_from,
+                begun,
+                may_be_pooled=_may_be_pooled(attention),
+            )
         if is_own is None:
             is_own = attention.num_keys == attention.num_queries and not attention.is_cross
             is_own = is_own and "attention" not in names
         _add_name(names, "attention" if is_own else "cross_attention")
     return names
+
+
+def _may_be_pooled(attention: TracedAttention) -> bool:
+    """Is each query one of two to four keys?"""
+    queries, keys = attention.num_queries, attention.num_keys
+    return any(abs(queries * pooled - keys) < pooled for pooled in (2, 3, 4))
+
+
+def _begun_around(attention: TracedAttention, trace: ModelTrace) -> int | None:
+    """Return the mark of the innermost numbered module around an attention that has no block, as
+    where a layer attends twice by one module."""
+    around = [call for call in trace.calls if call.begun < attention.begun < call.ended]
+    numbered = [call.begun for call in around if re.search(r"(^|\.)\d+$", call.path)]
+    return numbered[-1] if numbered else None
 
 
 class _Target:
