@@ -210,10 +210,8 @@ def encode(value: Any, depth: int = 0) -> Json:
     """
     if depth > _MOST_DEPTH:
         return {"kind": "other", "type": "nested too deep"}
-    if type(value) is int and abs(value) >= 2**53:
-        return {"kind": "int", "text": str(value)[:100]}
     if type(value) in _PLAIN:
-        return value
+        return _plain(value)
     if isinstance(value, Tensor):
         return _tensor(value)
     if isinstance(value, np.generic) and type(value.item()) in _PLAIN:
@@ -229,6 +227,13 @@ def encode(value: Any, depth: int = 0) -> Json:
     if type(value).__module__.startswith("matplotlib."):
         return _figure(value)
     return {"kind": "other", "type": type(value).__name__}
+
+
+def _plain(value: Any) -> Json:
+    """Turn an integer that JSON may round into text; leave other plain values as they are."""
+    if type(value) is int and abs(value) >= 2**53:
+        return {"kind": "int", "text": str(value)[:100]}
+    return value
 
 
 def decode(value: Json, names: Names | None = None) -> Any:

@@ -25,7 +25,7 @@ from attnlab.experiments.executors import (
     UnitFailure,
     make_engine,
 )
-from attnlab.experiments.population.blocks import BLOCKS, Block, StoredBlocks
+from attnlab.experiments.population.blocks import BLOCKS, MemberBlock, StoredBlocks
 from attnlab.experiments.population.training import (
     BLOCK,
     MOST_TOGETHER,
@@ -82,7 +82,7 @@ class BlockWork:
         except AttnlabError as error:
             return UnitFailure(self.number, error)
 
-    def train(self, observer: Observer | None = None) -> Block:
+    def train(self, observer: Observer | None = None) -> MemberBlock:
         """Train the block."""
         config = find(self.experiment).config_class.from_mapping(self.settings)
         problem = make_problem(self.experiment, [config] * self.size, self.seeds)

@@ -33,7 +33,7 @@ Columns = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class MemberBlock:
     """Members that were trained together.
 
     seeds: one for each. history: of the training. weights: the best of each, name -> (member, …).
@@ -106,14 +106,14 @@ class Block:
 class MemoryBlocks:
     """The one block of a population in memory."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: MemberBlock) -> None:
         self._block = block
         self.size, self.facts = len(block.seeds), block.facts
 
     def __len__(self) -> int:
         return 1
 
-    def __getitem__(self, number: int) -> Block:
+    def __getitem__(self, number: int) -> MemberBlock:
         return (self._block,)[number]
 
     def column(self, name: str) -> Iterator[Any]:
@@ -135,7 +135,7 @@ class StoredBlocks:
     def __len__(self) -> int:
         return math.ceil(len(self._seeds) / self.size)
 
-    def __getitem__(self, number: int) -> Block:
+    def __getitem__(self, number: int) -> MemberBlock:
         return self._open(number)
 
     def seeds_of(self, number: int) -> Sequence[int]:
@@ -176,7 +176,7 @@ class StoredBlocks:
         return columns, facts
 
     def write(self, files: Mapping[str, bytes]) -> int:
-        """Write the files of a block, as `Block.pack` returns them; return its number."""
+        """Write the files of a block, as `MemberBlock.pack` returns them; return its number."""
         for name, content in files.items():
             write_bytes(self._folder / BLOCKS / name, content)
         return int(name.partition(".")[0])
@@ -209,13 +209,13 @@ class StoredBlocks:
                 f"type: attnlab resume {typed(self._folder)}"
             ) from None
 
-    def _read_whole(self, number: int) -> Block:
+    def _read_whole(self, number: int) -> MemberBlock:
         columns, facts = self.check(number)
         weights = read_tensors(self._file(number, "safetensors"))
         with self._explained(number), refusing_damage("its table"):
             history = _history_of(columns, facts)
             solved = columns.get("solved_by_step", torch.empty(history.num_members, 0))
-            return Block(self.seeds_of(number), history, weights, solved, facts["layout"])
+            return MemberBlock(self.seeds_of(number), history, weights, solved, facts["layout"])
 
 
 def _judged_names(facts: Mapping[str, Any]) -> list[str]:

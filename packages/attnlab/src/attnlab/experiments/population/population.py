@@ -16,7 +16,7 @@ from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab.experiments.experiment import Problem, ProblemDescription, RunContext
 from attnlab.experiments.folder import RunConfig
 from attnlab.experiments.population.blocks import (
-    Block,
+    MemberBlock,
     MemoryBlocks,
     StoredBlocks,
     first_steps,
@@ -78,7 +78,7 @@ class Population:
         return self._only_block.weights
 
     @property
-    def _only_block(self) -> Block:
+    def _only_block(self) -> MemberBlock:
         if len(self.blocks) > 1:
             raise WrongUsage(
                 f"this population is kept in {len(self.blocks):,} blocks: ask one of them, such as "

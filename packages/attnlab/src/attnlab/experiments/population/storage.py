@@ -13,7 +13,7 @@ from attnlab.errors import CouldNotRun
 from attnlab.experiments.folder import member_path, read_config, run_kind
 from attnlab.experiments.population.blocks import (
     BLOCKS,
-    Block,
+    MemberBlock,
     MemoryBlocks,
     StoredBlocks,
     solved_at_each_step,
@@ -129,4 +129,4 @@ def _open_blocks(
             f"{folder / WEIGHTS} does not hold the {len(seeds):,} members that config.json names."
         )
     solved = solved_at_each_step(history, problem.is_solved)
-    return MemoryBlocks(Block(seeds, history, weights, solved, str(facts["layout"])))
+    return MemoryBlocks(MemberBlock(seeds, history, weights, solved, str(facts["layout"])))

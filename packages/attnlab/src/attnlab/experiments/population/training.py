@@ -13,7 +13,7 @@ from attnlab.configs import Config
 from attnlab.core.sizes import count_bytes, count_numbers
 from attnlab.errors import CouldNotRun
 from attnlab.experiments.experiment import Problem
-from attnlab.experiments.population.blocks import Block, solved_at_each_step
+from attnlab.experiments.population.blocks import MemberBlock, solved_at_each_step
 from attnlab.experiments.registry import learnable
 from attnlab.experiments.report import describe_run
 from attnlab.experiments.run_config import ManyConfig, RunConfig, seeds_to_config
@@ -109,12 +109,12 @@ def train_problem(
     )
 
 
-def block_of(problem: Problem, seeds: Sequence[int], history: History, layout: str) -> Block:
+def block_of(problem: Problem, seeds: Sequence[int], history: History, layout: str) -> MemberBlock:
     """Return the trained members of a problem as a block."""
     states = [member.model.state_dict() for member in problem.members]
     weights = {name: torch.stack([state[name] for state in states]) for name in states[0]}
     solved = solved_at_each_step(history, problem.is_solved)
-    return Block(seeds, history, weights, solved, layout)
+    return MemberBlock(seeds, history, weights, solved, layout)
 
 
 class _SolvedCounter:
