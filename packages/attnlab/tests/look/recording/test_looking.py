@@ -282,3 +282,13 @@ def test_a_mask_that_is_absent_says_so():
     with pytest.raises(WrongUsage, match="had no mask"):
         recording["layers.0.attention.mask"]
     assert recording.blocked("layers.0.attention.weights") is None
+
+
+def test_what_was_recorded_in_inference_mode_may_be_used_with_gradients():
+    model = decoder()
+    with torch.inference_mode(), record(model, "*") as recording:
+        model(TOKENS)
+    for site in ("layers.0.residual_after", "layers.0.attention.weights"):
+        factor = torch.ones((), requires_grad=True)
+        (recording[site] * factor).sum().backward()
+        assert factor.grad is not None
