@@ -440,10 +440,9 @@ def _is_same(mask: Tensor, kept: Tensor) -> bool:
 
 def _copied(value: Tensor, device: torch.device | str) -> Tensor:
     """Copy a value even if it is in place already: it may be a view, or be changed later."""
-    if value.is_inference():  # autograd takes the copy, as it takes no tensor of inference mode
-        with torch.inference_mode(mode=False):
-            return value.to(device, copy=True, memory_format=torch.contiguous_format)
-    return value.detach().to(device, copy=True, memory_format=torch.contiguous_format)
+    # Autograd takes no tensor of inference mode, but a copy that is made outside of it.
+    with torch.inference_mode(mode=False) if value.is_inference() else nullcontext():
+        return value.detach().to(device, copy=True, memory_format=torch.contiguous_format)
 
 
 def _moved(value: Any, device: torch.device) -> Any:
