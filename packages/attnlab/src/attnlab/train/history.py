@@ -183,13 +183,13 @@ def plain_evaluations(
     return evaluations
 
 
-def summary(values: Sequence[float]) -> dict[str, float]:
-    """Return the median of the finite losses and, of several, their quartiles."""
-    finite = sorted(filter(math.isfinite, values))
-    if not finite:
+def summary(values: Tensor) -> dict[str, float]:
+    """Return the median of the finite losses, (member,), and, of several, their quartiles."""
+    finite = values[torch.isfinite(values)].double()
+    if not len(finite):
         return {}
     if len(values) == 1:
-        return {"loss": finite[0]}
+        return {"loss": float(finite)}
     shares = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
-    low, median, high = torch.tensor(finite, dtype=torch.float64).quantile(shares).tolist()
+    low, median, high = finite.quantile(shares).tolist()
     return {"loss": median, "loss_low": low, "loss_high": high}

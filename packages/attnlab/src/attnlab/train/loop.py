@@ -229,7 +229,7 @@ class _Training:
         self._since_note.clear()
         rates = self._schedule.rates(step - 1, step)[0]
         self._history.note(step, losses, progress.norms[-1], rates)
-        self.observer.step(step, self._config.steps, summary(losses.tolist()))
+        self.observer.step(step, self._config.steps, summary(losses))
         if is_evaluated(self._config, step):
             self._evaluate(step, layout)
         self._tell_lines()

@@ -106,7 +106,7 @@ def _metrics(population: Population) -> list[MetricLine]:
     """Summarize the history by step: quartiles of the loss, means of the figures."""
     lines = {}
     for step, losses in population.by_step("loss"):
-        lines[step] = {"step": step, **summary(losses.tolist())}
+        lines[step] = {"step": step, **summary(losses)}
     for figure in population.figures:
         for step, values in population.by_step(figure):
             known = values[torch.isfinite(values)]
