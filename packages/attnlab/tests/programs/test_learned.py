@@ -10,6 +10,7 @@ import torch
 import attnlab
 from attnlab.cli import main
 from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.experiments.population.blocks import MemoryBlocks
 from attnlab.experiments.proofs import certify_run
 from attnlab.models import Decoder, DecoderConfig, generate
 from attnlab.models.storage import describe_model
@@ -231,10 +232,11 @@ def test_what_is_proved_is_what_is_generated(sorters):
 
 
 def test_one_that_fails_gives_its_first_counterexample(sorters, capsys):
-    broken = replace(sorters, weights=dict(sorters.weights), folder=None)
     name = "embedding.positions.weight"
-    broken.weights[name] = broken.weights[name].clone()
-    broken.weights[name][2] = 0  # of the third seed
+    positions = sorters.weights[name].clone()
+    positions[2] = 0  # of the third seed
+    block = replace(sorters.blocks[0], weights={**sorters.weights, name: positions})
+    broken = replace(sorters, blocks=MemoryBlocks(block), folder=None)
     found = attnlab.prove(broken, dtype=torch.float64)
     assert (list(found.failed), len(found.proved), found.holds) == (["2"], 2, False)
     assert str(found).startswith("sorting: 2 of 3 models proved on all 27 inputs; 1 fail")
