@@ -210,6 +210,7 @@ def test_a_click_says_why_the_head_looks_there(opened: Any, decoder: Path) -> No
     check_reasons(page, decoder, 5, 2)
     assert edits(page) == []
     click_cell(page, ONE_HEAD, 0, 3)  # which is masked
+    page.locator(".why-part .refused", has_text="masked").wait_for()
     assert "masked" in page.locator(".why-part .refused").inner_text()
     assert page.locator(".why-part .bars").is_hidden()
     page.locator("canvas.heatmap").nth(ONE_HEAD).focus()

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ from attnlab.draw.page import render_page
 from attnlab.edits import CutEdge, ScaleHead, ShufflePattern, ZeroHead
 from attnlab.errors import WrongUsage
 from attnlab.experiments import notebook, viewer
+from attnlab.experiments.population.blocks import MemoryBlocks
 from attnlab.experiments.population.population_heads import record_heads
 from tests.random_models import new_model
 
@@ -44,8 +46,9 @@ def population():
     found = attnlab.train_population(
         "sorting", seeds=SEEDS, steps=150, recipe="fast", evaluate_every=50, most_judged=5
     )
-    found.history.faults[2] = "at step 7"  # as if its training had diverged
-    return found
+    block = found.blocks[0]
+    block.history.faults[2] = "at step 7"  # as if its training had diverged
+    return replace(found, blocks=MemoryBlocks(replace(block)))
 
 
 def choices(trace):
@@ -206,7 +209,7 @@ def test_python_sets_input_and_edits_and_the_page_follows(blank, sorter):
 def test_a_model_of_a_run_opens_with_an_example_answered_and_asks_for_letters(blank, sorter):
     live = LivePage(blank, attnlab.show(attnlab.load(sorter)))
     assert "A Decoder of 480 parameters" in live.frame.locator(".subtitle").inner_text()
-    assert live.frame.get_by_role("heading", name="sorting").count() == 1
+    assert live.frame.get_by_role("heading", name="sorter").count() == 1
     assert live.shown.input == "cba"
     assert [choice for choice, _ in picture(live)] == ["a", "b", "c"]
     live.ask("bab")

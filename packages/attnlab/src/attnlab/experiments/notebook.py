@@ -114,17 +114,20 @@ def result_of(
     home: the state whose maps the page holds; None for a page that draws the steps, too.
     """
     result = {"seed": state.seed, "input": state.input, "edits": list(state.edits)}
-    if asker is None or (asker.prompt and not state.input):
-        return result
+    answerer = answer = None
     try:
-        answerer = asker.answerer(state.seed, state.input)
+        if asker is not None and (state.input or not asker.prompt):
+            answerer = asker.answerer(state.seed, state.input)
     except AttnlabError as error:
         return {**result, "refused": _brief(error)}
     try:
-        answer = answerer.answer(edits_from_json(list(state.edits)))
+        edits = edits_from_json(list(state.edits))  # checked also where nothing is asked yet
+        answer = answerer.answer(edits) if answerer else None
     except AttnlabError as error:
         result["error"] = _brief(error)
-        answer = answerer.answer([])
+        answer = answerer.answer([]) if answerer else None
+    if answerer is None or answer is None:
+        return result
     steps = without_nan(_pairs(answerer.trace, answer.trace))
     result |= {"steps": steps, "certificate": answer.certificate}
     if home is None:
