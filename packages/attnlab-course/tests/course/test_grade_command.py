@@ -54,6 +54,32 @@ def test_a_download_that_was_not_unpacked_is_refused_and_its_cell_is_a_question(
     assert '"class","?",' in (room / "grades" / "grades.csv").read_text()
 
 
+def test_a_file_that_cannot_be_read_waits_beside_one_that_can(room, capsys):
+    folder = room / "submissions" / "Ina Nopython_1009_assignsubmission_file_"
+    folder.mkdir()
+    (folder / "attention.py").write_text("I would multiply the queries by the keys.")
+    (folder / "double.py").write_bytes(bytes(range(256)))
+    other = room / "submissions" / "Ada_1001_assignsubmission_file_"
+    other.mkdir()
+    (other / "double.py").write_text(GOOD)
+    (other / "homework.ipynb").write_text("{")
+    with (room / "course.toml").open("a") as file:
+        file.write('exercises = ["attention", "double", "pair"]\n')
+    out = room / "grades"
+    grade(room / "submissions", out=out, course=room / "course.toml", quiet=True)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "double: double.py could not be read: it is no text" in told
+    table = (out / "grades.csv").read_text().splitlines()
+    assert table[2].split(",")[2:4] == ['"?"', '"0"']
+    assert [line.rpartition(",")[2] for line in table[1:]] == ['"waits"', '"waits"']
+    moodle = (out / "moodle.csv").read_text()
+    assert "double: ? of 4, a file was handed in, and could not be read." in moodle
+    assert "pair: 0 of 2, nothing was handed in." in moodle
+    (report,) = (out / "students").glob("Ina*/report.html")
+    assert "double: a file was handed in, and could not be read" in report.read_text()
+    assert '<td class="figure">?</td>' in (out / "class.html").read_text()
+
+
 def test_without_bubblewrap_nothing_is_graded_and_its_installation_is_told(room, monkeypatch):
     (room / "submissions" / "alice.zip").write_bytes(handed_in({"double.py": RAISES}))
     monkeypatch.undo()

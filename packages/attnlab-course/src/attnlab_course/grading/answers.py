@@ -63,6 +63,7 @@ class AnswerReader:
                 self._read_loose(file)
             except _DAMAGE as error:
                 self.submission.tell(f"{file} could not be read: {error}")
+                self.submission.passed_over.append(inert(file, MOST_NAME))
         has_answers = bool(self.submission.answers)
         for file in self.unnamed:
             if has_answers or not self._read_by_names(file):
@@ -192,6 +193,7 @@ class AnswerReader:
             answer = self._answer(exercise, file)
         except _DAMAGE as error:
             self.submission.tell(f"{exercise}: {file} could not be read: {error}")
+            self.submission.unreadable.add(exercise)
             return
         if answer is not None:
             self._add(answer)

@@ -129,11 +129,17 @@ def _grade(
     if decision is not None:
         return Grade(exercise, decision, course.of(exercise), graded=answer, is_decided=True)
     if exercise not in submission.answers:
-        state = "blank" if exercise in submission.blank else "missing"
-        return Grade(exercise, 0.0, course.of(exercise), state=state)
+        return Grade(exercise, 0.0, course.of(exercise), state=_why_no_answer(submission, exercise))
     if course.exercises[exercise].parts.kind == "text":
         return _grade_text(course, submission, exercise, texts)
     return _grade_program(course, submission.answers[exercise], answer, reviews)
+
+
+def _why_no_answer(submission: Submission, exercise: str) -> str:
+    """Return the state of an exercise without an answer."""
+    if exercise in submission.unreadable:
+        return "unreadable"
+    return "blank" if exercise in submission.blank else "missing"
 
 
 def _decision(

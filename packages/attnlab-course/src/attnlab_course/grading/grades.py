@@ -23,8 +23,8 @@ class Grade:
         points: that count.
         of: that there are.
         held: that wait for a review.
-        state: graded, missing, blank (the untouched template), needs review, rejected or waits (a
-            text without points).
+        state: graded, missing, blank (the untouched template), unreadable (a file that could not be
+            read), needs review, rejected or waits (a text without points).
         graded: the result; None for texts, and where there is no answer.
         criteria: of a text, each with the points that it got from 0 to 1, empty while it waits.
         is_decided: whether the instructor gave the points, in place of the checks.
@@ -43,7 +43,8 @@ class Grade:
     def is_open(self) -> bool:
         """Whether a person has to look at it."""
         is_unjudged = self.graded is not None and self.graded.unjudged is not None
-        return (is_unjudged and not self.is_decided) or self.state in ("needs review", "waits")
+        is_held = self.state in ("needs review", "waits", "unreadable")
+        return is_held or (is_unjudged and not self.is_decided)
 
     @property
     def cell(self) -> str:

@@ -33,6 +33,7 @@ _SENTENCES = {
 _STATES = {
     "missing": "nothing was handed in",
     "blank": _BLANK,
+    "unreadable": "a file was handed in, and could not be read",
     "waits": "it is read by a person; points are missing still",
     "needs review": "the points are held until a person has looked at it",
     "rejected": "it uses what is to be written, so it gets no points",

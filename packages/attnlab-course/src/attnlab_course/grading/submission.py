@@ -51,6 +51,7 @@ class Submission:
         entries: for each exercise, the file or folder among the submissions that answers it.
         given_up: the exercises whose solution was shown by the log before an answer passed.
         blank: the exercises whose file is the untouched template.
+        unreadable: the exercises to which a file was handed in that could not be read.
         passed_over: files in it whose names are not those of an exercise: they may be answers.
     """
 
@@ -63,6 +64,7 @@ class Submission:
     entries: dict[str, str] = field(default_factory=dict)
     given_up: set[str] = field(default_factory=set)
     blank: set[str] = field(default_factory=set)
+    unreadable: set[str] = field(default_factory=set)
     passed_over: list[str] = field(default_factory=list)
 
     def tell(self, words: str) -> None:

@@ -175,6 +175,7 @@ def _joined(first: Submission | None, second: Submission) -> Submission:
         first.claims.setdefault(name, set()).update(digests)
     first.given_up |= second.given_up
     first.blank |= second.blank
+    first.unreadable |= second.unreadable
     first.passed_over += second.passed_over
     for words in second.problems:
         first.tell(words)
