@@ -80,6 +80,31 @@ def test_a_file_that_cannot_be_read_waits_beside_one_that_can(room, capsys):
     assert '<td class="figure">?</td>' in (out / "class.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("listed", "cells"),
+    [
+        ("", '"Participant 1001","Ada Lovelace","","4"'),
+        ("student\nLovelace Ada\n", '"Participant 1001","Lovelace Ada","","4"'),
+        (
+            "student,identifier\nAda Lovelace,Participant 7\n",
+            '"Participant 7","Ada Lovelace","","4"',
+        ),
+        ("student,identifier\nAda Lovelace,\n", '"Participant 1001","Ada Lovelace","","4"'),
+    ],
+)
+def test_moodle_gets_the_name_and_the_identifier_that_it_wrote(room, listed, cells):
+    folder = room / "submissions" / "Ada Lovelace_1001_assignsubmission_file_"
+    folder.mkdir()
+    (folder / "double.py").write_text(GOOD)
+    if listed:
+        (room / "students.csv").write_text(listed)
+        with (room / "course.toml").open("a") as file:
+            file.write('students = "students.csv"\n')
+    grade(room / "submissions", out=room / "grades", course=room / "course.toml", quiet=True)
+    table = (room / "grades" / "moodle.csv").read_text().splitlines()
+    assert [line.startswith(cells) for line in table] == [False, True]
+
+
 def test_without_bubblewrap_nothing_is_graded_and_its_installation_is_told(room, monkeypatch):
     (room / "submissions" / "alice.zip").write_bytes(handed_in({"double.py": RAISES}))
     monkeypatch.undo()

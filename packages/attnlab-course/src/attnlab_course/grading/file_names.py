@@ -24,6 +24,7 @@ _OF_COURSE_SYSTEMS = (
     re.compile(r"(?P<student>[^_]+(?:_LATE)?_\d+)_\d+_.*"),  # Canvas
 )
 
+_OF_MOODLE = re.compile(r"(?P<name>.+)_(?P<number>\d+)_assignsubmission_.*")
 _OF_DOWNLOADS = (
     _OF_COURSE_SYSTEMS[0],
     re.compile(r"(?P<student>[^_]+(?:_LATE)?_\d{3,})_\d{3,}_.*"),  # Canvas
@@ -60,6 +61,21 @@ def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:
     is_file = path.suffix.lower() in ENDINGS
     before = before_exercise(name, exercises, loosely=is_file)
     return inert(before or path.parent.name, MOST_NAME)
+
+
+def facts_of(name: str) -> dict[str, str]:
+    """Return what Moodle wrote into the name of a submission, as a list of students has it.
+
+    >>> facts_of("Ada Lovelace_1001_assignsubmission_file_")
+    {'name': 'Ada Lovelace', 'identifier': 'Participant 1001'}
+    >>> facts_of("adalovelace_1001_20_attention.py")
+    {}
+    """
+    match = _OF_MOODLE.fullmatch(unicodedata.normalize("NFC", name))
+    if match is None:
+        return {}
+    number = inert(match["number"], MOST_NAME)
+    return {"name": inert(match["name"], MOST_NAME), "identifier": f"Participant {number}"}
 
 
 def before_exercise(

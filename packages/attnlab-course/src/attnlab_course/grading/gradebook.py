@@ -9,7 +9,7 @@ import datetime
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,7 +72,8 @@ def make_gradebook(
         meant = [name for name, near in likely.items() if near == student]
         notes = (*listing.notes(student), *_name_notes(submission.label, labels, meant))
         unread = (*submission.passed_over, *meant)
-        row = StudentGrades(submission, tuple(grades), listing.facts(student), notes, unread)
+        facts = _facts(submission, listing.facts(student))
+        row = StudentGrades(submission, tuple(grades), facts, notes, unread)
         rows.append(_with_points(course, row))
     rows.sort(key=lambda row: row.student)
     if with_absent:
@@ -81,6 +82,17 @@ def make_gradebook(
     texts.write()
     more = (listing.unlisted, absent, tuple(passed_over))
     return Gradebook(course, exercises, tuple(rows), *more)
+
+
+def _facts(submission: Submission, listed: Mapping[str, str]) -> dict[str, str]:
+    """Return what is known of a student: by the list, and what it lacks by Moodle.
+
+    Who is on the list has the name that the list has.
+    """
+    by_moodle = dict(submission.facts)
+    if listed:
+        by_moodle.pop("name", None)
+    return {**by_moodle, **{name: fact for name, fact in listed.items() if fact}}
 
 
 def _refuse_strangers(reviews: Sheet, students: Iterable[str], exercises: Iterable[str]) -> None:

@@ -52,6 +52,7 @@ class Submission:
         given_up: the exercises whose solution was shown by the log before an answer passed.
         blank: the exercises whose file is the untouched template.
         unreadable: the exercises to which a file was handed in that could not be read.
+        facts: the name and the identifier that Moodle wrote into its name.
         passed_over: files in it whose names are not those of an exercise: they may be answers.
     """
 
@@ -65,6 +66,7 @@ class Submission:
     given_up: set[str] = field(default_factory=set)
     blank: set[str] = field(default_factory=set)
     unreadable: set[str] = field(default_factory=set)
+    facts: dict[str, str] = field(default_factory=dict)
     passed_over: list[str] = field(default_factory=list)
 
     def tell(self, words: str) -> None:

@@ -21,6 +21,7 @@ from attnlab_course.grading.file_names import (
     before_exercise,
     ending_of,
     exercise_of,
+    facts_of,
     inert,
     number_in,
     student_of,
@@ -127,7 +128,7 @@ def read_into(
     if problems:
         parts.setdefault(student, {})
     for name, part in parts.items():
-        submission = Submission(name)
+        submission = Submission(name, facts=facts_of(path.name) if name == student else {})
         for words in (*notes, *(problems if name == student else ())):
             submission.tell(words)
         _read_answers(submission, part, exercises, inert(path.name, MOST_NAME))
@@ -181,7 +182,8 @@ def _joined(first: Submission | None, second: Submission) -> Submission:
         first.tell(words)
     newer = max(first, second, key=attrgetter("created"))
     label = newer.label or first.label or second.label
-    return replace(first, label=label, created=newer.created)
+    facts = first.facts or second.facts
+    return replace(first, label=label, created=newer.created, facts=facts)
 
 
 def _join_answer(name: str, first: Submission, second: Submission) -> None:
