@@ -27,7 +27,7 @@ export const COURSE_WORDS = {
     hint: "Tab indents; Escape, then Tab leaves the field. Ctrl and Enter checks.",
     plain: "The editor could not be loaded: this field has no colors, and Tab leaves it. Ctrl and Enter checks.",
   },
-  file: (file) => `Saved with each check in ${file}, which attnlab course check reads too.`,
+  file: (file) => `Saved with each check in ${file}, which attnlab course check reads too. What you type after that stays in this tab of the browser.`,
   check: "Check",
   hint: (seen, all) => (seen ? `Next hint (${seen} of ${all} seen)` : "A hint"),
   checking: "Your answer runs …",

@@ -18,7 +18,9 @@ from tests.sampling import sampled
 
 from .playing import (
     check_look,
+    enter,
     press,
+    read_code,
     settled,
     tamper,
     write_code,
@@ -137,6 +139,51 @@ def test_an_exercise_that_is_solved_leads_to_the_next_one(opened: Any, home: Pat
     assert following.count() == 0
     page.go_back()
     opened_exercise(page, "attention")
+
+
+def test_what_is_not_yet_checked_outlives_another_room_and_a_reload(opened: Any) -> None:
+    page = opened(exercise="scaling")
+    write_code(page, "typed = 1")
+    enter(page, "Bench")
+    enter(page, "Course")
+    page.wait_for_selector(PART)
+    assert read_code(page) == "typed = 1"
+    write_code(page, "typed = 2")
+    page.reload()
+    page.wait_for_selector(PART)
+    assert read_code(page) == "typed = 2"
+    page.get_by_role("link", name="Next", exact=True).click()
+    opened_exercise(page, exercise_names()[exercise_names().index("scaling") + 1])
+    page.reload()
+    page.wait_for_selector(PART)
+    assert "typed" not in read_code(page)  # a draft is of one exercise
+
+
+def test_a_check_ends_a_draft_and_a_file_changed_elsewhere_goes_first(
+    opened: Any, home: Path
+) -> None:
+    page = opened(exercise="scaling")
+
+    def reload() -> str:
+        page.reload()
+        page.wait_for_selector(PART)
+        return read_code(page)
+
+    check(page, "checked = 1\n\n\n")
+    assert page.evaluate("sessionStorage.length") == 0
+    assert reload() == "checked = 1\n"
+    check(page, "checked = 2\n\n\n")
+    write_code(page, "typed = 3")
+    assert reload() == "typed = 3"
+    file = home / "course" / "scaling.py"
+    file.write_text(file.read_text().replace("checked = 2", "elsewhere = 4"))
+    assert reload() == "elsewhere = 4\n"
+
+
+def test_no_formula_of_a_statement_is_cut(opened: Any) -> None:
+    formula = opened(exercise="identity").locator(".statement pre").first
+    assert "softmax(Q Kᵀ / √qk_dim) V" in formula.inner_text()
+    assert formula.evaluate("node => node.scrollWidth <= node.clientWidth")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import { make, makeButton, setVariable, wordNumber } from "attnlab/draw/report/e
 import { COURSE_WORDS } from "../words_course.js";
 import { CODE_INDENT, makeCodeField } from "../parts/code_field.js";
 import { fillOptions, makeNotice, makeSetting, makeTyped } from "../parts/controls.js";
+import { dropDraft, findDraft, keepDraft } from "../parts/drafts.js";
 import { makeExercises } from "../parts/exercises.js";
 import { readChoices, writeChoices } from "../parts/link.js";
 import { offer } from "../parts/model.js";
@@ -14,7 +15,7 @@ const COURSE_PAGE = `course ${Math.random()}`; // the server drops what this pag
 const TEXT_TAGS = new Set(["p", "h2", "h3", "h4", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "strong", "em", "code", "pre", "hr", "a", "blockquote"]);
 
 export function makeCourse(_session, page) {
-  const begun = { course: null, shown: null, saved: "", drafts: {} };
+  const begun = { course: null, shown: null, saved: "", files: [], drafts: {} };
   const state = { ...readChoices(NO_EXERCISE, page.link.own), ...begun };
 
   const exercises = makeExercises(linkTo, makeButton(COURSE_WORDS.handIn, () => student.focus()));
@@ -47,7 +48,9 @@ export function makeCourse(_session, page) {
   window.addEventListener("pagehide", end);
 
   function changed() {
-    state.drafts[state.exercise] = answer.code;
+    const { shown: { name }, files, drafts } = state; // until another exercise is shown, what is typed is of this one
+    drafts[name] = answer.code;
+    keepDraft(name, files, answer.code);
     feedback.classList.toggle("old", answer.code !== state.saved);
   }
 
@@ -81,8 +84,8 @@ export function makeCourse(_session, page) {
     const shown = await tell("open", "/api/course/open", { exercise: state.exercise, page: COURSE_PAGE });
     if (!shown) return;
     exercise.hidden = handIn.hidden = false;
-    Object.assign(state, { shown, saved: shown.code, hasMistake: shown.has_mistake });
-    answer.code = state.drafts[state.exercise] ?? shown.code;
+    Object.assign(state, { shown, saved: shown.code, files: [shown.code], hasMistake: shown.has_mistake });
+    answer.code = state.drafts[state.exercise] ?? findDraft(state.exercise, shown.code) ?? shown.code;
     facts.textContent = COURSE_WORDS.facts(shown);
     statement.replaceChildren(...shown.statement.map(buildText), ...pictureOfExercise(shown));
     file.textContent = COURSE_WORDS.file(shown.file);
@@ -103,12 +106,14 @@ export function makeCourse(_session, page) {
     const { exercise: name } = state;
     const { code } = answer;
     if (!stop.hidden) return; // one check at a time
+    state.files = [state.saved, code];
     page.say(COURSE_WORDS.checking);
     const forget = countSeconds();
     const told = await tell("check", "/api/course/check", { exercise: name, code, page: COURSE_PAGE });
     if (document.activeElement === stop) check.focus(); // this button goes
     forget();
     page.say("");
+    if (told) dropDraft(name, code);
     if (!told || name !== state.exercise) return;
     state.saved = code;
     feedback.classList.toggle("old", answer.code !== code);
