@@ -181,8 +181,10 @@ def _show_sheets(book: "Gradebook", out: Path) -> None:
 def _cells(book: "Gradebook", row: "StudentGrades") -> list[str]:
     """Return a student's name, points and notes; a ? marks points that no gradebook gets yet."""
     from attnlab_course.grading.file_names import inert
+    from attnlab_course.grading.student_feedback import reason_words
 
-    reasons = [f"{grade.exercise}: {grade.reason}" for grade in row.grades if grade.reason]
+    why = {grade.exercise: reason_words(grade) for grade in row.grades}
+    reasons = [f"{exercise}: {words}" for exercise, words in why.items() if words]
     mark = "?" if book.points(row) is None else ""
     notes = inert("; ".join([*reasons, *row.notes]), _MOST_NOTES)
     return [row.student, f"{row.points:g}{mark}", notes]

@@ -24,7 +24,7 @@ from attnlab_course.grading.gradebook import make_gradebook
 from attnlab_course.grading.pages import render_class
 from attnlab_course.grading.roster import match_students, read_students
 from attnlab_course.grading.sheets import read_table
-from attnlab_course.grading.student_feedback import row_words
+from attnlab_course.grading.student_feedback import reason_words, row_words
 from attnlab_course.grading.submission import Submission
 from attnlab_course.grading.submissions import read_class
 from attnlab_course.sandbox.student_code import load_names
@@ -227,7 +227,7 @@ def test_an_instructor_gives_an_answer_other_points_and_a_program_that_names_it_
     hand_in("bob", {"double.py": " "})
     alice, bob = grade().rows
     assert alice.points == 0.0
-    assert alice.grades[0].reason.startswith("there is no double")
+    assert reason_words(alice.grades[0]).startswith("there is no double")
     assert "double: it defines Double; a number in reviews.csv gives it points" in alice.notes
     assert (bob.grades[0].state, bob.notes[0]) == ("blank", "work/double.py is empty")
     sheet = room / "grades" / "reviews.csv"
@@ -245,6 +245,38 @@ def test_an_instructor_gives_an_answer_other_points_and_a_program_that_names_it_
         sheet.write_text(f"student,exercise,decision\n{row}\n")
         with pytest.raises(WrongUsage, match=re.escape(said)):
             grade()
+
+
+def test_what_went_wrong_stands_on_the_class_page_and_in_the_table(room, hand_in, grade):
+    works = {
+        "abe": "def double(number):\n    return 11\n",
+        "bea": "def double(number):\n    return float('nan')\n",
+        "cem": "def double(number):\n    number.a if number < 1e8 else 1 / 0\n",
+        "dan": GOOD,
+    }
+    for student, source in works.items():
+        hand_in(student, {"double.py": source})
+    book = grade()
+    page = render_class(book, [])
+    for row, words, reason in zip(
+        book.rows,
+        (
+            "failed: numbers, large.",
+            "failed: numbers, large (it gives numbers that are not finite).",
+            "failed: numbers, large (it raised AttributeError, it raised ZeroDivisionError).",
+            "double: 4 of 4.",
+        ),
+        (
+            "the answer is wrong",
+            "it gives numbers that are not finite",
+            "AttributeError, ZeroDivisionError",
+            "",
+        ),
+        strict=True,
+    ):
+        assert row_words(book, row).endswith(words)
+        assert reason_words(row.grades[0]) == reason
+        assert (f'<p class="note">{reason}</p>' in page) == bool(reason)
 
 
 def test_a_review_shows_the_line_of_the_use_and_not_of_a_definition(room, hand_in, grade):

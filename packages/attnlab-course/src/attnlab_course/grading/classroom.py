@@ -94,11 +94,10 @@ class GradedAnswer:
         return [name for name, failure in self.checks.items() if not costs_points(failure)]
 
     @property
-    def failure_kind(self) -> str:
-        """The kind of failure of all checks that fail; empty where they differ."""
-        kinds = {failure.kind for failure in self.checks.values() if failure is not None}
-        kinds -= {PENDING, FOLLOWS}
-        return kinds.pop() if len(kinds) == 1 else ""
+    def failures(self) -> list[Failure]:
+        """Those of the checks that say something against the answer."""
+        failed = [failure for failure in self.checks.values() if failure is not None]
+        return [failure for failure in failed if failure.kind not in (PENDING, FOLLOWS)]
 
 
 @dataclass(frozen=True)

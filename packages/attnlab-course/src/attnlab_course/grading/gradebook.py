@@ -262,7 +262,9 @@ def _private(course: Course, submission: Submission, grade: Grade) -> Iterator[s
 
 def _misnamed(exercise: CourseExercise, submission: Submission, grade: Grade) -> Iterator[str]:
     """Yield the names that a program defines in place of the one that is asked for."""
-    if grade.graded is None or grade.graded.failure_kind != "Missing" or grade.is_decided:
+    if grade.graded is None or grade.is_decided:
+        return
+    if {failure.kind for failure in grade.graded.failures} != {"Missing"}:
         return
     tree = parse_program(submission.answers[grade.exercise].source)
     wanted = entry_names(exercise)

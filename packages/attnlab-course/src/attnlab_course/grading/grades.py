@@ -10,7 +10,6 @@ from attnlab_course.grading.classroom import HASHED, GradedAnswer, file_name
 from attnlab_course.grading.course_file import Course
 from attnlab_course.grading.roster import likely_name, read_time
 from attnlab_course.grading.submission import Submission
-from attnlab_course.sandbox.replies import PYTHON_ERRORS
 from attnlab_course.submit import file_label
 
 
@@ -52,16 +51,6 @@ class Grade:
         if self.state == "missing":
             return "–"
         return "?" if self.is_open else f"{self.points:g}"
-
-    @property
-    def reason(self) -> str:
-        """Why points are missing: the name of the mistake, or the error; empty if not known."""
-        kind = self.graded.failure_kind if self.graded is not None else ""
-        mistake = self.graded.mistake if self.graded is not None else None
-        if kind == "Missing" and self.graded is not None:  # the name that is asked for
-            failures = filter(None, self.graded.checks.values())
-            return next(failure.words for failure in failures if failure.kind == kind)
-        return mistake or (kind if kind in PYTHON_ERRORS else "")
 
 
 @dataclass(frozen=True)

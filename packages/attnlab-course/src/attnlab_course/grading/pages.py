@@ -26,6 +26,7 @@ from attnlab_course.grading.student_feedback import (
     grade_words,
     mistake_words,
     points_words,
+    reason_words,
     total_words,
 )
 from attnlab_course.judge import FOLLOWS, OPEN
@@ -76,6 +77,7 @@ def render_class(book: Gradebook, alike: Sequence[Alike]) -> str:
         alike=alike,
         copied=list(_copied(book)),
         texts=list(_texts(book)),
+        reason_words=reason_words,
     )
 
 

@@ -64,6 +64,20 @@ def failure_words(kind: str) -> str:
     return "the answer is wrong"
 
 
+def reason_words(grade: Grade) -> str:
+    """Say to the instructor why points are missing: the mistake's name, or else what went wrong."""
+    graded = grade.graded
+    if graded is None:
+        return ""
+    return graded.mistake or ", ".join(dict.fromkeys(map(_reason, graded.failures)))
+
+
+def _reason(failure: Failure) -> str:
+    if failure.kind == "Missing":  # the name that is asked for
+        return failure.words
+    return failure.kind if failure.kind in PYTHON_ERRORS else failure_words(failure.kind)
+
+
 def mistake_words(exercise: CourseExercise, graded: GradedAnswer) -> str:
     """Return the sentences of the mistake behind an answer; an empty text without one."""
     if graded.mistake is None:
@@ -98,7 +112,8 @@ def _why_not_all(grade: Grade) -> str:
     if grade.is_decided or grade.state != "graded" or graded is None or graded.is_blank:
         return grade_words(grade)
     failed = [name for name, failure in graded.checks.items() if costs_points(failure)]
-    why = f" ({failure_words(graded.failure_kind)})" if graded.failure_kind else ""
+    kinds = [failure.kind for failure in graded.failures]
+    why = f" ({', '.join(dict.fromkeys(map(failure_words, kinds)))})" if any(kinds) else ""
     return f"failed: {', '.join(failed)}{why}" if failed else grade_words(grade)
 
 
