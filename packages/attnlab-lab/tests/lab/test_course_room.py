@@ -218,7 +218,7 @@ def test_hints_come_one_by_one_and_stay(opened: Any) -> None:
     assert again.locator(".hints li").count() == 2
 
 
-MULTIPLIED = WRONG.replace('scores.masked_fill(~mask, float("-inf"))', "scores * mask").replace(
+FILLED_SMALL = WRONG.replace('float("-inf")', "-10.0").replace(
     "transpose(-2, -1)", "transpose(-2, -1) / query.shape[-1] ** 0.5"
 )
 
@@ -226,18 +226,21 @@ MULTIPLIED = WRONG.replace('scores.masked_fill(~mask, float("-inf"))', "scores *
 @pytest.mark.slow
 def test_a_hint_is_first_about_the_mistake_that_was_found(opened: Any) -> None:
     page = opened()
-    told = check(page, MULTIPLIED)
-    assert "Masked scores are set to 0" in told
-    assert "3 of 8 checks pass, 4 more but for the same mistake." in told
+    told = check(page, FILLED_SMALL)
+    assert "Masked scores are set to a small number" in told
+    assert "3 of 8 checks pass, 4 more but for one mistake." in told
     assert page.locator(".criteria .mark", has_text="–").count() == 4
     assert page.locator(".criteria .mark.refused").count() == 1
     press(page, "A hint on this mistake")
     page.locator(".mistake-hint pre").wait_for()
-    assert page.locator(".mistake-hint pre").inner_text().strip() == "scores = scores * mask"
+    line = page.locator(".mistake-hint pre").inner_text().strip()
+    assert line == "scores = scores.masked_fill(~mask, -10.0)"
     assert page.get_by_role("button", name="A hint on this mistake").count() == 0
     check(page)
     assert page.locator(".mistake-hint pre").count() == 0
-    check(page, WRONG.replace("scores", "s"))  # no line with its names, and no hint on the subject
+    check(
+        page, "def attention(query, key, value, mask=None):\n    return value, query\n"
+    )  # unknown
     assert page.get_by_role("button", name="A hint on this mistake").count() == 0
 
 
