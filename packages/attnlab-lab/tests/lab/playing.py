@@ -60,7 +60,7 @@ def follow(page: Any, link: str) -> None:
 def at_cell(page: Any, head: int, query: int, key: int) -> tuple[float, float]:
     """Where a square of a map is on the screen, as (x, y)."""
     canvas = page.locator("canvas.heatmap").nth(head)
-    canvas.scroll_into_view_if_needed()
+    canvas.evaluate("node => node.scrollIntoView({ block: 'center' })")  # not below the line on top
     box, told = canvas.bounding_box(), canvas.evaluate("node => ({...node.dataset})")
     return (
         box["x"] + float(told["left"]) + (key + 0.5) * float(told["cellWidth"]),

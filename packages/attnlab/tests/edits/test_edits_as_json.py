@@ -43,8 +43,9 @@ def test_edits_go_through_json_and_come_back_the_same(kind):
 
 def test_every_edit_is_in_the_numpy_tests_and_in_the_face():
     made = {type(KINDS[kind](Case(2 if kind == "swap_heads" else 0))[0]).__name__ for kind in KINDS}
-    assert made == set(edit_kinds())
-    assert set(edit_kinds()) <= set(op.__all__)
+    ours = {name for name, kind in edit_kinds().items() if kind.__module__.startswith("attnlab.")}
+    assert made == ours  # other tests have edits of their own
+    assert ours <= set(op.__all__)
 
 
 @pytest.mark.parametrize(

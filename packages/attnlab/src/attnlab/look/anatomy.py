@@ -244,8 +244,8 @@ def _reader_of(model: Pretrained) -> str:
             if path and module is embedding:
                 return str(path)
     raise CouldNotRun(
-        f"{type(model.foreign).__name__} shows no output embedding for a lens to read: its "
-        'get_output_embeddings() returns that module, and its output is a mapping with "logits".'
+        f"{type(model.foreign).__name__} has no output embedding that a lens can read: it needs "
+        'get_output_embeddings() to return that module, and an output with "logits".'
     )
 
 
