@@ -63,7 +63,7 @@ def test_a_converted_notebook_holds_the_pictures_and_a_model_that_has_answered(
     assert page.locator("img[src^='data:image/png']").count() == 1
     page.locator("iframe").scroll_into_view_if_needed()
     frame = page.frame_locator("iframe")
-    frame.get_by_role("heading", name="sorting").wait_for()
+    frame.get_by_role("heading", name=sorter.name, exact=True).wait_for()
     frame.get_by_text("Step 1 of 3: after").wait_for()
     assert frame.get_by_label("Input", exact=True).input_value() == "cba"
     assert frame.locator("canvas").first.is_visible()
