@@ -4,6 +4,7 @@ The right answer of a case that brings none is what the solution answers.
 """
 
 import hashlib
+import inspect
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -88,8 +89,16 @@ def make_questions(exercise: CourseExercise, seed: int | str, *, graded: bool = 
         digest = hashlib.sha256(f"{exercise.name}/{check.name}/{seed}".encode()).digest()
         cases = check.cases(np.random.default_rng(list(digest)))
         cases_by_check.append(tuple(_with_expected(exercise, case) for case in cases))
-    encoded = tuple(map(encode_case, itertools.chain.from_iterable(cases_by_check)))
-    return Questions(exercise, checks, tuple(cases_by_check), encoded)
+    encoded = []
+    for case in itertools.chain.from_iterable(cases_by_check):
+        encoded.append(encode_case(case, _parameter_names(exercise, case.call)))
+    return Questions(exercise, checks, tuple(cases_by_check), tuple(encoded))
+
+
+def _parameter_names(exercise: CourseExercise, call: str) -> list[str]:
+    """Return the names of the parameters of a function or class of the solution."""
+    called = load_source(solution_text(exercise.source)).get(call)
+    return [*inspect.signature(called).parameters] if callable(called) else []
 
 
 def _with_expected(exercise: CourseExercise, case: Case) -> Case:
@@ -134,12 +143,15 @@ def _compared(value: Any, parts: Sequence[int | str]) -> Any:
     return [item if number in parts else None for number, item in enumerate(value)]
 
 
-def encode_case(case: Case) -> EncodedCase:
-    """Write a case as JSON, without what it expects."""
+def encode_case(case: Case, names: Sequence[str] = ()) -> EncodedCase:
+    """Write a case as JSON, without what it expects.
+
+    names: of the parameters of what it calls or builds, as the solution names them.
+    """
     build = None
     if case.build is not None:
         args, settings = case.build
-        build = {"args": _value(args), "settings": _value(settings)}
+        build = {"args": _value(args), "settings": _value(settings), "names": names}
     methods = []
     for name, method_args, method_settings in case.methods:
         methods.append((name, _value(method_args), _value(method_settings)))
@@ -147,6 +159,7 @@ def encode_case(case: Case) -> EncodedCase:
         "call": case.call,
         "args": _value(case.args),
         "settings": _value(case.settings),
+        "names": [] if build else names,
         "build": build,
         "state": _value(case.state),
         "methods": methods,

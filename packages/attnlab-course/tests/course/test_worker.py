@@ -46,6 +46,7 @@ def case(*args, call="answer", seed=0):
         "state": None,
         "methods": [],
         "answer": "result",
+        "names": [],
         "training": False,
         "seed": seed,
     }

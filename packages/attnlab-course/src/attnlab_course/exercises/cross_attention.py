@@ -5,7 +5,7 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import axis_mistake, heads_mistakes, mask_mistakes
-from attnlab_course.material.tensors import sample_state, inputs_check
+from attnlab_course.material.tensors import inputs_check, parameters_check, sample_state
 
 # %% [markdown]
 # # Cross-attention
@@ -187,6 +187,7 @@ EXERCISE = Exercise(
         Check("source mask", "keeps the padding of each source out", padded, points=2),
         Check("dead rows", "gives 0 where a source is PAD only", dead_rows),
         Check("large scores", "masks exactly with large scores", large_scores),
+        parameters_check("has the four layers by their names", "CrossAttention", (4, 2), (6, 3)),
         inputs_check(padded),
     ),
     mistakes=(

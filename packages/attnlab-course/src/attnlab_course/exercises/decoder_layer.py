@@ -8,7 +8,7 @@ import torch as T
 
 from attnlab_course.compare import difference
 from attnlab_course.exercise import Case, Check, Exercise, Failure
-from attnlab_course.material.tensors import built_module, sample_state
+from attnlab_course.material.tensors import built_module, parameters_check, sample_state
 
 # %% [markdown]
 # # A decoder layer
@@ -233,6 +233,7 @@ EXERCISE = Exercise(
         Check("source mask", "keeps the padding of the source out", source_mask, points=2),
         Check("last token", "is right for the last of several tokens", last_token),
         Check("weights", "returns the weights of both attentions in order", weights),
+        parameters_check("has its parts under the names above", "DecoderLayer", (6, 2, 5)),
         Check("dropout", "passes `dropout` on", no_dropout),
     ),
     banned=("TransformerDecoderLayer",),

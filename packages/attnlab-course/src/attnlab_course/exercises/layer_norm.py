@@ -105,6 +105,11 @@ class LayerNormalization(nn.Module):
 # numbers far from 0 these are two large numbers, and hardly a digit of their difference is right.
 # - x.var(dim=-1, keepdim=True, correction=0)
 # + (x**2).mean(dim=-1, keepdim=True) - mean**2
+# ## narrowed to float32: `x.float()` brings float16 to float32, and float64 down to it: of numbers
+# far from 0 it leaves too few digits. Widen what is narrower, and nothing else.
+# -         mean = x.mean(dim=-1, keepdim=True)
+# +         x = x.float()
+# +         mean = x.mean(dim=-1, keepdim=True)
 
 
 # %% [course]

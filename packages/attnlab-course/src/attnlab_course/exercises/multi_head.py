@@ -134,7 +134,7 @@ class MultiHead(nn.Module):
 # %% [course]
 def case(random, batch, length, width, heads, mask=None, has_keys=True, words=""):
     """Sample parameters and inputs; without keys, all scores are exactly 0."""
-    state = sample_state(random, MultiHead(width, heads))
+    state = sample_state(random, MultiHead(width, heads), scale=0.6)
     for part in ("weight", "bias"):
         state[f"key.{part}"] *= has_keys
     x = random.normal(size=(batch, length, width))

@@ -13,6 +13,7 @@ import copy
 import difflib
 import importlib.abc
 import importlib.util
+import inspect
 import io
 import itertools
 import os
@@ -28,6 +29,9 @@ from torch import Tensor, nn
 
 Names = Mapping[str, Any]
 """What a module defines."""
+
+Settings = Mapping[str, Any]
+"""Keyword arguments."""
 
 Json = Any
 """What `encode` makes and `decode` reads."""
@@ -48,6 +52,7 @@ class EncodedCase(TypedDict):
     call: str
     args: Json
     settings: Json
+    names: Sequence[str]
     build: Json
     state: Json
     methods: Sequence[tuple[str, Json, Json]]
@@ -338,7 +343,7 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 def _call(target: Any, args: list[Any], case: EncodedCase, names: Names) -> Any:
     """Call the methods of a case in turn and return the last one's result; or the target."""
     if not case["methods"]:
-        return target(*args, **decode(case["settings"], names))
+        return target(*args, **_renamed(target, decode(case["settings"], names), case["names"]))
     result = None
     for method, method_args, settings in case["methods"]:
         call = getattr(target, method)
@@ -346,31 +351,74 @@ def _call(target: Any, args: list[Any], case: EncodedCase, names: Names) -> Any:
     return result
 
 
+def _renamed(target: Any, settings: Settings, names: Sequence[str]) -> Settings:
+    """Return keyword arguments under the names that a program has for them.
+
+    names: those of the solution's parameters, in whose places they are.
+    """
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except ValueError:  # it is not written in Python
+        return settings
+    kept = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    mine = [parameter.name for parameter in parameters if parameter.kind in kept]
+    places = {name: own for name, own in zip(names, mine, strict=False) if own not in names}
+    return {places.get(name, name): value for name, value in settings.items()}
+
+
 def _build(target: Any, recipe: Json, names: Names) -> Any:
     """Make an object of a student's class, and write the given parameters into it."""
-    made = target(*decode(recipe["args"], names), **decode(recipe["settings"], names))
+    args, settings = decode(recipe["args"], names), decode(recipe["settings"], names)
+    made = target(*args, **_renamed(target, settings, recipe.get("names", ())))
     state = decode(recipe["state"])
     if isinstance(made, nn.Module):
         made.double()
         if state:
-            _check_parameters(made, state)
-            made.load_state_dict(state)
+            _load_parameters(made, state)
         made.eval()
     return made
 
 
-def _check_parameters(made: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Say in plain words how a module's parameters differ from those that are given to it.
+def _load_parameters(made: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Write parameters into a module, where a name is wrong into the one that is most like it.
+
+    That is one of the same shape with the most of the last parts of the name, `norm.weight` for
+    `normalize.weight`, the first that was made. What a check asks of names is another matter.
+    Buffers keep their values unless they are among the given ones.
 
     Raises:
-        RuntimeError: as PyTorch raises it.
+        RuntimeError: the module lacks a parameter.
     """
+    places = dict(made.state_dict())
+    spare = {name: place for name, place in made.named_parameters() if name not in state}
+    for name, tensor in state.items():
+        like = [other for other in spare if spare[other].shape == tensor.shape]
+        if name not in places and like:
+            best = max(like, key=lambda other: _same_ending(name, other))
+            places[name] = spare.pop(best)
+    shapes, wanted = _shapes(places), _shapes(state)
+    if any(shapes.get(name) != shape for name, shape in wanted.items()):
+        raise RuntimeError(f"its {_PARAMETERS}; {_parameter_words(made, state)}")
+    with torch.no_grad():
+        for name, tensor in state.items():
+            places[name].copy_(tensor)
+
+
+_PARAMETERS = "parameters are not those of the statement"
+
+
+def _same_ending(one: str, other: str) -> int:
+    """Return how many of the last parts of two names are the same."""
+    pairs = zip(reversed(one.split(".")), reversed(other.split(".")), strict=False)
+    return len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
+
+
+def _parameter_words(made: nn.Module, state: Mapping[str, Tensor]) -> str:
+    """Say in plain words how a module's parameters differ from those that are given to it."""
     shapes, wanted = _shapes(made.state_dict()), _shapes(state)
-    if shapes == wanted:
-        return
     words = [
         *_lacking("missing", wanted, shapes),
-        *_lacking("unexpected", shapes, wanted),
+        *_lacking("unexpected", _shapes(dict(made.named_parameters())), wanted),
     ]
     for name, shape in shapes.items():
         if shape != wanted.get(name, shape):
@@ -379,7 +427,7 @@ def _check_parameters(made: nn.Module, state: Mapping[str, Tensor]) -> None:
     plain = [name for name in lacked if isinstance(getattr(made, name, None), Tensor)]
     if plain:
         words.append(f"a plain tensor is none, make it an nn.Parameter: {', '.join(plain)}")
-    raise RuntimeError(f"its parameters are not those of the statement; {'; '.join(words)}")
+    return "; ".join(words)
 
 
 def _lacking(words: str, these: Iterable[str], those: Container[str]) -> Iterator[str]:
