@@ -234,5 +234,5 @@ def _logits(
             f"head {head_name(apart.part, apart.head)} does not write to the stream of the logits; "
             "leave target= out."
         )
-    pieces = torch.stack([parts.read(written)[0, label] for written in keys])
+    pieces = parts.shares(keys, lambda logits: logits[:, 0, label])
     return answer_name(label, model, parts.logits.shape[-1]), pieces

@@ -297,11 +297,12 @@ def direct_logits(
         labels.append(checked_ids("others", target_ids(others, model, inputs), logits))
 
     def of(values: Tensor) -> Tensor:
-        """Return the chosen logit, or the difference: (row, vocabulary) -> (row,)."""
-        chosen, *subtracted = values.gather(-1, torch.stack(labels, -1)).unbind(-1)
+        """Return the chosen logit, or the difference: (…, row, vocabulary) -> (…, row)."""
+        rows = torch.arange(len(logits), device=logits.device)
+        chosen, *subtracted = (values[..., rows, label] for label in labels)
         return chosen - subtracted[0] if subtracted else chosen
 
-    shares = [of(parts.read(part)) for part in parts.written]  # one by one: they are large
+    shares = list(parts.shares(parts.written, of))
     writers = parts.writers
     if bool((parts.bias != 0).any()):
         writers = [*writers, StreamWriter(f"{parts.reader} bias")]

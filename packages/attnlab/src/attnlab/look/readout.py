@@ -40,6 +40,9 @@ from attnlab.pretrained.text import device_of
 from attnlab.pretrained.tracing import first_tensor
 from attnlab.sites import Hook, installed, set_aside, site_names
 
+_AT_ONCE = 2**22
+"""Logits that are read at once: one part at a time takes as long, all take too much memory."""
+
 
 @dataclass(frozen=True)
 class StreamWriter:
@@ -94,6 +97,12 @@ class StreamParts:
     bias: Tensor
     reader: str
     logits: Tensor
+
+    def shares(self, written: Tensor, of: Function) -> Tensor:
+        """Read what parts wrote, some parts at a time, and keep what `of` makes of their logits
+        (part, row, vocabulary): (part, …)."""
+        at_once = max(1, _AT_ONCE // self.logits.numel())
+        return torch.cat([of(self.read(some)) for some in torch.split(written, at_once)])
 
 
 @torch.no_grad()
