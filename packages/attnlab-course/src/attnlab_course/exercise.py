@@ -175,6 +175,19 @@ class Mistake:
 
 
 _BETWEEN = "\n…\n"
+_PAIRED = "; "
+
+
+def join_mistakes(first: Mistake, second: Mistake) -> Mistake:
+    """Return two mistakes as one that is made by both, the first before the second."""
+    old, new = (_BETWEEN.join(pieces) for pieces in zip(*first.pieces, *second.pieces, strict=True))
+    says = f"Two things are wrong. {first.says} {second.says}"
+    return Mistake(f"{first.name}{_PAIRED}{second.name}", old, new, says)
+
+
+def single_mistakes(name: str) -> list[str]:
+    """Return the names of the mistakes that one of `join_mistakes` is made of; else its own."""
+    return name.split(_PAIRED)
 
 
 def read_mistakes(text: str) -> tuple[Mistake, ...]:
@@ -306,7 +319,7 @@ class CourseExercise:
         return tuple(mistakes.values())
 
     def mistake(self, name: str) -> Mistake:
-        """Return a named mistake.
+        """Return a named mistake, or one of two.
 
         Raises:
             WrongUsage: there is none of this name.
@@ -314,4 +327,6 @@ class CourseExercise:
         for mistake in self.mistakes:
             if mistake.name == name:
                 return mistake
+        if len(single_mistakes(name)) == 2:
+            return join_mistakes(*map(self.mistake, single_mistakes(name)))
         raise WrongUsage(f"{self.name} has no mistake named {name!r}.")

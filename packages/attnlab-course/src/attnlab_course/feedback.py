@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from attnlab.errors import not_none
 from attnlab_course.cells import parse_program, solution_text
 from attnlab_course.compare import show_answer
 from attnlab_course.error_advice import error_advice
-from attnlab_course.exercise import Case, CourseExercise, GivenObject, Mistake
+from attnlab_course.exercise import Case, CourseExercise, GivenObject, Mistake, single_mistakes
 from attnlab_course.judge import CheckResult, ExerciseOutcome, passed_words
 from attnlab_course.mistakes import with_mistake
 
@@ -113,11 +114,16 @@ def shown_failures(outcome: ExerciseOutcome) -> list[CheckResult]:
 
 
 def mistake_hint(exercise: CourseExercise, name: str, source: str, seen: int) -> list[str]:
-    """Return the hint of a known mistake: what it is, and where to look.
+    """Return the hint of a known mistake, or of two: what it is, and where to look.
 
     That is the line of the answer most like one with the mistake in it. Where none is, it is the
     general hint that was not seen and has most words in common with the mistake; nothing without.
     """
+    hints = (_single_hint(exercise, each, source, seen) for each in single_mistakes(name))
+    return list(dict.fromkeys(itertools.chain.from_iterable(hints)))
+
+
+def _single_hint(exercise: CourseExercise, name: str, source: str, seen: int) -> list[str]:
     mistake = exercise.mistake(name)
     right = _lines(solution_text(exercise.source))
     line = _line_like(source, _mistaken_lines(exercise, mistake), right)

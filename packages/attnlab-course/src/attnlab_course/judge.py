@@ -1,14 +1,14 @@
 """Judge a program's answers: compare every case, sum up each check, name the mistake."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from attnlab.display import plural
 from attnlab_course.cases import Questions
 from attnlab_course.compare import difference, read_answer, show_answer
-from attnlab_course.exercise import Case, Check, Failure, Mistake
-from attnlab_course.mistakes import ask_judge, find_mistake
+from attnlab_course.exercise import Case, Check, Failure, Mistake, single_mistakes
+from attnlab_course.mistakes import ask_judge, ask_reference, find_mistake
 from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_here
 
 PENDING = "pending"
@@ -159,18 +159,29 @@ def _name_mistake(
 ) -> tuple[str | None, list[str]]:
     """Return the mistake behind a wrong answer, and the checks that fail in another way.
 
-    It costs one check, where the exercise is not one idea as a whole. Where the program computes
-    nothing that shows it, as it ends in an error in every case, each check is lost.
+    It costs one check, and two of them two, where the exercise is not one idea as a whole. Where
+    the program computes nothing that shows it, as it ends in an error in every case, each is lost.
     """
-    found, explained = find_mistake(questions, answers, failures)
-    mistake = _mistake_by_judge(results) or found
-    if mistake is None or mistake != found or questions.exercise.parts.whole:
-        return mistake, []
+    found = find_mistake(questions, answers, failures)
+    by_judge = _mistake_by_judge(results)
+    if found is None or (by_judge and by_judge not in single_mistakes(found.name)):
+        return by_judge, []
+    if questions.exercise.parts.whole:
+        return by_judge or found.name, []
+    explained = found.explained
     shown = {*explained, *(number for number, result in enumerate(results) if result.passed)}
     if any(_is_computed(questions, answers, number) for number in shown):
-        _count_once(results, explained)
+        _count_once(results, explained, [_failed_by(questions, each) for each in found.programs])
     unexplained = set(range(len(results))) - set(explained)
-    return mistake, [results[n].check.name for n in sorted(unexplained) if results[n].is_wrong]
+    return found.name, [results[n].check.name for n in sorted(unexplained) if results[n].is_wrong]
+
+
+def _failed_by(questions: Questions, program: str) -> set[int]:
+    """Return the numbers of the checks that fail by a mistake, given a program with it alone."""
+    answers = ask_reference(questions, program).answers
+    failures = list(map(_judge_case, questions.flat, answers))
+    results = _judge_checks(questions, answers, failures)
+    return {number for number, result in enumerate(results) if result.is_wrong}
 
 
 def _is_computed(questions: Questions, answers: Sequence[CaseAnswer], number: int) -> bool:
@@ -188,15 +199,29 @@ def _mistake_by_judge(results: Iterable[CheckResult]) -> str | None:
     return None
 
 
-def _count_once(results: list[CheckResult], explained: Sequence[int]) -> None:
-    """Let a mistake cost one check: of those that fail by it alone, the one with most points."""
+def _count_once(
+    results: list[CheckResult], explained: Sequence[int], failed_by: Sequence[Container[int]]
+) -> None:
+    """Let each mistake cost one check: of those that fail by it, the one with most points.
+
+    Args:
+        results: of all checks.
+        explained: the numbers of those that fail by the mistakes alone.
+        failed_by: the numbers of those that fail by each of them.
+    """
     for number in explained:
         if results[number].is_open:  # all is right in it but for the mistake
             results[number] = CheckResult(results[number].check)
     failed = [number for number in explained if not results[number].passed]
     failed.sort(key=lambda number: -results[number].check.points)
-    for number in failed[1:]:
-        results[number] = replace(results[number], failure=_open_failure(FOLLOWS))
+    counted = set[int]()
+    for numbers in failed_by:
+        left = [number for number in failed if number in numbers and number not in counted]
+        counted.update(left[:1])
+    counted = counted or {*failed[:1]}
+    for number in failed:
+        if number not in counted:
+            results[number] = replace(results[number], failure=_open_failure(FOLLOWS))
 
 
 def _open_failure(kind: str) -> Failure:

@@ -1,9 +1,13 @@
-"""The mistake behind a wrong answer: the known one whose answers are the same in every case."""
+"""The mistake behind a wrong answer: the known one whose answers are the same in every case.
 
+Where one is not enough, it may be two that were made in one program.
+"""
+
+import itertools
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,10 +15,28 @@ from torch import Tensor
 
 from attnlab.errors import not_none
 from attnlab_course.cases import Questions, load_source
-from attnlab_course.cells import solution_text
+from attnlab_course.cells import parse_program, solution_text
 from attnlab_course.compare import is_same, read_answer
-from attnlab_course.exercise import Case, CourseExercise, Failure, Mistake
+from attnlab_course.exercise import Case, CourseExercise, Failure, Mistake, join_mistakes
 from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_names
+
+_Program = tuple[str, tuple[str, ...]]
+"""The name of the mistake in a program, or of two, and the programs with each of them alone."""
+
+
+@dataclass(frozen=True)
+class FoundMistake:
+    """The mistake behind a wrong answer.
+
+    Args:
+        name: its name, or those of two.
+        programs: the solution with each of its mistakes alone.
+        explained: the numbers of the checks of which it gives every answer.
+    """
+
+    name: str
+    programs: tuple[str, ...]
+    explained: list[int]
 
 
 def with_mistake(exercise: CourseExercise, mistake: Mistake) -> str:
@@ -28,6 +50,39 @@ def with_mistake(exercise: CourseExercise, mistake: Mistake) -> str:
         assert text.count(old) == 1, f"{exercise.name}: {mistake.name}: {old!r} must stand once"
         text = text.replace(old, new)
     return text
+
+
+def _programs(exercise: CourseExercise, known: Iterable[Mistake]) -> dict[str, _Program]:
+    """Return the programs with one mistake in each of its spellings, by their text."""
+    programs: dict[str, _Program] = {}
+    for mistake in known:
+        for spelling in mistake.spellings:
+            text = with_mistake(exercise, spelling)
+            programs.setdefault(text, (mistake.name, (text,)))
+    return programs
+
+
+@lru_cache
+def _programs_of_two(exercise: CourseExercise) -> dict[str, _Program]:
+    """Return the programs with two of the mistakes that the exercise names, where they go together.
+
+    They do where the text that the second replaces is still there after the first.
+    """
+    spellings = [s for mistake in exercise.named_mistakes for s in mistake.spellings]
+    known = _programs(exercise, exercise.named_mistakes)
+    programs: dict[str, _Program] = {}
+    for first, second in itertools.permutations(spellings, 2):
+        if first.name == second.name:
+            continue
+        pair = join_mistakes(first, second)
+        try:
+            text = with_mistake(exercise, pair)
+        except AssertionError:
+            continue
+        if text not in known and parse_program(text) is not None:
+            alone = with_mistake(exercise, first), with_mistake(exercise, second)
+            programs.setdefault(text, (pair.name, alone))
+    return programs
 
 
 def ask_reference(questions: Questions, source: str) -> Reply:
@@ -50,48 +105,51 @@ def find_mistake(
     questions: Questions,
     answers: Sequence[CaseAnswer],
     failures: Sequence[Failure | None],
-) -> tuple[str | None, list[int]]:
-    """Return the mistake behind a wrong answer, None where none is known, and what it explains.
+) -> FoundMistake | None:
+    """Return the mistake behind a wrong answer; None where none is known.
 
-    These are the numbers of the checks of which it gives every answer.
-
-    It is the mistake that gives the program's answer in every case. Where there is none, the
-    program is wrong in another way too: then it is the one that gives the answers of the first
-    check that failed and of all that passed.
+    It is the mistake that gives the program's answer in every case, or else the two that do
+    together. Where there are none, the program is wrong in another way too: then it is the one that
+    gives the answers of the first check that failed and of all that passed.
 
     Args:
         questions: the cases.
         answers: the program's, one for each case.
         failures: for each case, what is wrong with its answer.
     """
-    values = list(map(_comparable, answers))
+    exercise, values = questions.exercise, list(map(_comparable, answers))
     explains = partial(_explains, questions, values)
     wrong = [value for value, failure in zip(values, failures, strict=True) if failure]
-    known = questions.exercise.named_mistakes
+    known, pairs = exercise.named_mistakes, dict[str, _Program]()
     if any(map(_is_telling, wrong)):
-        known = questions.exercise.mistakes
-    for numbers in _attempts(questions, values, failures):
-        for mistake in known:
-            for spelling in mistake.spellings:
-                source = with_mistake(questions.exercise, spelling)
-                if explains(source, numbers):
-                    groups = enumerate(questions.numbers)
-                    return mistake.name, [n for n, group in groups if explains(source, group)]
-    return None, []
+        known = exercise.mistakes
+    if any(_is_telling(value) and not isinstance(value, CaseAnswer) for value in wrong):
+        pairs = _programs_of_two(exercise)
+    singles = _programs(exercise, known)
+    # most mistakes differ from an answer already where it is wrong, so that is compared first
+    every = sorted(range(len(values)), key=lambda number: failures[number] is None)
+    some = _first_failed(questions, values, failures)
+    attempts = [(every, singles), (every, pairs), (some, singles if some else {})]
+    for numbers, programs in attempts:
+        for source, (name, alone) in programs.items():
+            if explains(source, numbers):
+                groups = enumerate(questions.numbers)
+                return FoundMistake(
+                    name, alone, [n for n, group in groups if explains(source, group)]
+                )
+    return None
 
 
-def _attempts(
+def _first_failed(
     questions: Questions, values: Sequence[Any], failures: Sequence[Failure | None]
-) -> Iterator[Sequence[int]]:
-    """Yield the cases to explain: all; else those of the first failed check and of all that passed.
+) -> Sequence[int]:
+    """Return the cases of the first failed check and of all that passed; none if they tell nothing.
 
-    Most mistakes differ from an answer already where it is wrong, so that is compared first.
+    Those of another failed check are too few to tell: many a mistake shows in it in the same way.
     """
-    yield sorted(range(len(values)), key=lambda number: failures[number] is None)
     failed = [group for group in questions.numbers if any(failures[n] for n in group)]
     passed = [n for group in questions.numbers if group not in failed for n in group]
-    if any(_is_telling(values[n]) for n in failed[0]):
-        yield [*failed[0], *passed]
+    return [*failed[0], *passed] if any(_is_telling(values[n]) for n in failed[0]) else []
 
 
 def _explains(
@@ -120,10 +178,12 @@ def ask_judge(case: Case, value: Any) -> Failure | None:
 def _is_telling(value: Any) -> bool:
     """Is an answer unlikely to be equal by chance?
 
-    It holds two numbers or a text, or is an error about shapes.
+    It holds two numbers, a text or one number that is not whole, or is an error about shapes.
     """
     if isinstance(value, CaseAnswer):
         return value.about == "shapes"
+    if isinstance(value, Tensor | np.ndarray) and not value.ndim:
+        value = value.item()
     if isinstance(value, Tensor | np.ndarray):
         numbers = np.asarray(value)
         return len(np.unique(numbers[np.isfinite(numbers)])) > 1

@@ -9,7 +9,8 @@ from attnlab_course.cases import make_questions
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
 from attnlab_course.compare import Other, difference, is_same, read_answer
-from attnlab_course.feedback import feedback_lines
+from attnlab_course.exercise import join_mistakes, single_mistakes
+from attnlab_course.feedback import feedback_lines, mistake_hint
 from attnlab_course.judge import FOLLOWS, check_here, judge
 from attnlab_course.mistakes import with_mistake
 from attnlab_course.sandbox.replies import Reply, ask_names, cannot_run
@@ -208,6 +209,81 @@ def test_a_slip_costs_the_points_of_one_check_and_another_beside_it_its_own():
     assert "Something else is wrong, too: see dtype." in text
     assert text.count("query = ") == 2  # a case of the mistake, and one of the dtype
     assert "attention with float64" in text.partition("✗ dtype")[2]
+
+
+def with_two(name, first, second):
+    """Return the solution with two mistakes, of which the second is found after the first."""
+    exercise = find_exercise(name)
+    return with_mistake(exercise, join_mistakes(exercise.mistake(first), exercise.mistake(second)))
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "counted"),
+    [
+        ("attention", "no scaling", "inverted mask", ["values", "mask"]),
+        ("multi_head", "merged without turning", "mask unused", ["values", "mask"]),
+        ("next_token_loss", "not shifted", "padding 0 taken for none", ["values", "padding"]),
+        ("attention_dropout", "no scaling", "not made larger", ["values", "shares"]),
+        ("layer_norm", "no parameters", "eps outside", ["parameters", "eps"]),
+    ],
+)
+def test_two_mistakes_in_one_answer_are_both_named_and_each_costs_its_own_check(
+    name, first, second, counted, monkeypatch
+):
+    exercise, questions = find_exercise(name), questions_of(name)
+    source = with_two(name, first, second)
+    outcome = check_here(questions, source)
+    assert set(single_mistakes(outcome.mistake.name)) == {first, second}
+    assert [each.check.name for each in outcome.checks if each.is_wrong] == counted
+    lines = feedback_lines(exercise, outcome)
+    (words,) = [line for line in lines if "Two things are wrong." in line]
+    for mistake in (first, second):
+        assert exercise.mistake(mistake).says in words
+    assert mistake_hint(exercise, outcome.mistake.name, source, 0)
+
+    monkeypatch.setattr("attnlab_course.mistakes._programs_of_two", lambda _: {})
+    without = check_here(questions, source)
+    assert without.mistake is None or len(single_mistakes(without.mistake.name)) == 1
+
+
+def test_a_mistake_beside_one_that_is_not_known_leaves_the_points_of_what_is_right():
+    """Neither the padding nor the gradient depends on the shift or on the divisor."""
+    source = solution_text(find_exercise("next_token_loss").source)
+    for old, new in {
+        "logits[:, :-1]": "logits",
+        "tokens[:, 1:]": "tokens",
+        "max(int(counts.sum()), 1)": "len(tokens)",
+    }.items():
+        source = source.replace(old, new)
+    questions = questions_of("next_token_loss")
+    outcome = check_here(questions, source)
+    assert outcome.mistake is None
+    assert {each.check.name for each in outcome.checks if each.passed} >= {"padding", "gradients"}
+    assert outcome.points == 5
+    counted = source.replace("losses[counts].sum()", "losses.sum()")  # with its padding
+    failed = [each.check.name for each in check_here(questions, counted).checks if each.is_wrong]
+    assert "padding" in failed
+
+
+@pytest.mark.parametrize(
+    ("name", "slip", "part"),
+    [
+        ("softmax", ("grown / total", "0.7 * grown / total"), "grown = torch.exp(x - top)"),
+        ("causal_heads", ("/ math.sqrt(size)", "* 0.7"), "@ split(key).transpose(-2, -1)"),
+        ("torch_transformer", ("/ math.sqrt(keys.shape[1])", "* 0.7"), "queries @ keys.T"),
+    ],
+)
+def test_gradients_are_judged_where_the_values_are_wrong(name, slip, part):
+    source = solution_text(find_exercise(name).source).replace(*slip)
+
+    def checks(source):
+        outcome = check_here(questions_of(name), source)
+        return {each.check.name: each.passed for each in outcome.checks}
+
+    assert not checks(source)["values" if name != "torch_transformer" else "no positions"]
+    assert checks(source)["gradients"]
+    assert part in source
+    assert not checks(source.replace(part, f"{part}.detach()"))["gradients"]
 
 
 def test_of_a_mistake_alone_one_case_is_shown_and_of_one_error_everywhere_too():

@@ -37,10 +37,12 @@ class LayerNormalization(nn.Module):
         return self.weight * shares + self.bias
 
 
-def test_a_plain_tensor_in_place_of_a_parameter_is_named():
+@pytest.mark.filterwarnings("ignore:var.. degrees of freedom:UserWarning")  # of a width of 1
+def test_a_plain_tensor_in_place_of_a_parameter_is_named_beside_another_mistake():
     said = check("layer_norm", {"LayerNormalization": LayerNormalization})
-    assert said.outcome.mistake.name == "no parameters"
-    assert "missing: weight; a plain tensor is none, make it an nn.Parameter: weight" in repr(said)
+    assert said.outcome.mistake.name == "no parameters; unbiased"
+    assert "`nn.Parameter`: a plain tensor is none" in repr(said)
+    assert "expected the keys weight, bias; got bias" in repr(said)
 
 
 def test_every_prediction_that_is_no_answer_is_said_to_be_none():

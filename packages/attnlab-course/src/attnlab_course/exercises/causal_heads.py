@@ -6,7 +6,7 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import axis_mistake, heads_mistakes, mask_mistakes
-from attnlab_course.material.tensors import gradients_case, inputs_check
+from attnlab_course.material.tensors import gradients_check, inputs_check
 
 # %% [markdown]
 # # Causal heads
@@ -133,7 +133,7 @@ def large(random):
 
 def gradients(random):
     """What flows back to the input and the four matrices."""
-    yield gradients_case(case(random, (1,), 3, 4, 2))
+    yield case(random, (1,), 3, 4, 2)
 
 
 EXERCISE = Exercise(
@@ -145,7 +145,7 @@ EXERCISE = Exercise(
         Check("values", "gives the right output", values, points=3),
         Check("edges", "takes any number of axes, heads and positions", edges, points=2),
         Check("large", "lets nothing leak through large scores", large),
-        Check("gradients", "lets gradients through", gradients),
+        gradients_check("gradients", "lets gradients through", gradients),
         inputs_check(values),
     ),
     mistakes=(

@@ -1,12 +1,14 @@
 """The loss of a model that predicts the next token, and how low it can be."""
 
 # %% [course]
+from dataclasses import replace
+
 import numpy as np
 import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.tensors import gradients_case
+from attnlab_course.material.tensors import gradients_check
 
 # %% [markdown]
 # # The loss of the next token
@@ -140,6 +142,24 @@ def padded(random):
     yield case(random, 2, 5, 4, 0, tokens=third, words="where the id 0 is padding")
 
 
+def with_others(random):
+    """The same rows, also with other logits between padding, and as if there were none."""
+    for padded_case in padded(random):
+        logits, tokens = padded_case.args
+        is_inside = tokens == padded_case.settings["padding"]
+        is_inside[:, :-1] &= is_inside[:, 1:].clone()
+        others = T.where(is_inside[..., None], logits.flip(-1) + 1, logits)
+        yield padded_case
+        yield replace(padded_case, args=(others, tokens), beside=True)
+        yield replace(padded_case, settings={}, beside=True)
+
+
+def padding_is_out(cases, losses):
+    """Whatever the logits between padding are, the loss is the same; without padding it is not."""
+    right, other, whole = (T.stack(losses[start::3]) for start in range(3))
+    return T.allclose(right, other) and not T.isclose(right, whole).any()
+
+
 def only_padding(random):
     """Rows in which nothing is left to predict."""
     tokens = np.array([[1, 2, 2], [0, 2, 2]])
@@ -148,7 +168,7 @@ def only_padding(random):
 
 def gradients(random):
     """Gradients of the logits."""
-    yield gradients_case(case(random, 2, 4, 3))
+    yield case(random, 2, 4, 3)
 
 
 def floors(random):
@@ -176,10 +196,10 @@ EXERCISE = Exercise(
     needs=("softmax",),
     checks=(
         Check("values", "gives the right loss", values, points=4),
-        Check("padding", "leaves padding out", padded, points=2),
+        Check("padding", "leaves padding out", with_others, points=2, relation=padding_is_out),
         Check("floor", "knows the lowest loss", floors, points=2),
         Check("only padding", "gives 0 where no token counts", only_padding, side=True),
-        Check("gradients", "has the right gradient", gradients),
+        gradients_check("gradients", "has the right gradient", gradients),
     ),
     banned=("cross_entropy", "CrossEntropyLoss", "nll_loss", "NLLLoss"),
     picture=draw_picture,

@@ -6,7 +6,7 @@ import torch as T
 
 from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.pictures import draw_lines
-from attnlab_course.material.tensors import gradients_case, inputs_check
+from attnlab_course.material.tensors import gradients_check, inputs_check
 
 # %% [markdown]
 # # Softmax
@@ -172,7 +172,7 @@ def dead(random):
 
 def gradients(random):
     """What flows back."""
-    yield gradients_case(case(random.normal(size=(2, 3))))
+    yield case(random.normal(size=(2, 3)))
 
 
 def dtypes(random):
@@ -199,7 +199,7 @@ EXERCISE = Exercise(
         Check("large scores", "stays finite with large scores", large),
         Check("minus infinity", "gives a score of −∞ no share", minus_infinity),
         Check("nothing left", "gives 0 where all scores are −∞", dead),
-        Check("gradients", "lets gradients through", gradients),
+        gradients_check("gradients", "lets gradients through", gradients),
         Check("dtype", "keeps the dtype of its input", dtypes),
         inputs_check(values, "input"),
     ),

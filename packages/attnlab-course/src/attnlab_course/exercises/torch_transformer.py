@@ -7,7 +7,7 @@ from attnlab_course.exercise import Case, Check, Exercise
 from attnlab_course.material.attention_mistakes import root_mistakes
 from attnlab_course.material.tensors import (
     sample_state,
-    gradients_case,
+    gradients_check,
     inputs_check,
     parameters_check,
 )
@@ -159,7 +159,7 @@ def large(random):
 
 def gradients(random):
     """Gradients of the input."""
-    yield gradients_case(case(random, (2, 3, 2, 2, 4), 3))
+    yield case(random, (2, 3, 2, 2, 4), 3)
 
 
 EXERCISE = Exercise(
@@ -178,7 +178,7 @@ EXERCISE = Exercise(
         Check("too long", "refuses more tokens than positions", too_long),
         Check("any length", "takes any length without positions", any_length),
         Check("large scores", "stays finite with large scores", large),
-        Check("gradients", "lets gradients reach its input", gradients),
+        gradients_check("gradients", "lets gradients reach its input", gradients),
         inputs_check(full),
     ),
     mistakes=(*root_mistakes("/ math.sqrt(keys.shape[1])", "keys.shape[1]", "len(seq)"),),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attnlab.core.store import make_folder, write_json
-from attnlab_course.exercise import CourseExercise
+from attnlab_course.exercise import CourseExercise, single_mistakes
 from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.grades import Grade, Gradebook, StudentGrades
 from attnlab_course.grading.sheets import write_table
@@ -137,6 +137,8 @@ def _counts(
     passed = Counter(check for graded in outcomes for check in graded.passed)
     for check in exercise.parts.checks:
         yield "check passed", check.name, passed[check.name]
-    made = Counter(graded.mistake for graded in outcomes if graded.mistake is not None)
+    made = Counter[str]()
+    for graded in outcomes:
+        made.update(single_mistakes(graded.mistake) if graded.mistake else ())
     for mistake, count in sorted(made.items(), key=lambda pair: (-pair[1], pair[0])):
         yield "mistake named", mistake, count

@@ -115,14 +115,19 @@ def _waves(tensor: Tensor) -> Tensor:
 def _with_sides(case: Case) -> Iterator[Case]:
     yield gradients_case(case)
     for step in (_STEP, -_STEP):
-        moved = tuple(arg + step * _waves(arg) for arg in case.args[:3])
-        yield replace(case, args=(*moved, *case.args[3:]), beside=True)
+        moved = (arg + step * _waves(arg) if _is_real(arg) else arg for arg in case.args)
+        yield replace(case, args=tuple(moved), beside=True)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _slopes_fit(cases: Sequence[Case], answers: Sequence[Any]) -> bool:
     fits = []
     for gradients, *sides in zip(answers[::3], answers[1::3], answers[2::3], strict=True):
-        above, below = (float((output * _waves(output)).sum()) for output, _ in sides)
+        outputs = [side[0] if isinstance(side, list) else side for side in sides]
+        above, below = (float((output * _waves(output)).sum()) for output in outputs)
         slope = sum(float((gradient * _waves(gradient)).sum()) for gradient in gradients)
         fits.append(bool(np.isclose(slope, (above - below) / (2 * _STEP), 0.03, 0.003)))
         fits.extend(bool(gradient.any()) for gradient in gradients)
@@ -130,7 +135,7 @@ def _slopes_fit(cases: Sequence[Case], answers: Sequence[Any]) -> bool:
 
 
 gradients_check = partial(_related, _with_sides, _slopes_fit)
-"""A check of the gradients of query, key and value: the right ones, or those of the answer itself.
+"""A check of the gradients of an answer, or of its first part: the right ones, or its own.
 
 The answers a little to both sides of the inputs tell its own slope.
 """

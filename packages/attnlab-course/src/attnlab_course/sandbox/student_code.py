@@ -384,12 +384,14 @@ def _load_parameters(made: nn.Module, state: Mapping[str, Tensor]) -> None:
 
     That is one of the same shape with the most of the last parts of the name, `norm.weight` for
     `normalize.weight`, the first that was made. What a check asks of names is another matter.
-    Buffers keep their values unless they are among the given ones.
+    A plain tensor is written into as well; buffers that are not given keep their values.
 
     Raises:
         RuntimeError: the module lacks a parameter.
     """
-    places = dict(made.state_dict())
+    tensors = {name: getattr(made, name, None) for name in state}  # some that are no parameters
+    places = {name: place for name, place in tensors.items() if isinstance(place, Tensor)}
+    places.update(made.state_dict())
     spare = {name: place for name, place in made.named_parameters() if name not in state}
     for name, tensor in state.items():
         like = [other for other in spare if spare[other].shape == tensor.shape]
@@ -423,10 +425,6 @@ def _parameter_words(made: nn.Module, state: Mapping[str, Tensor]) -> str:
     for name, shape in shapes.items():
         if shape != wanted.get(name, shape):
             words.append(f"{name} has the shape {shape}; it should be {wanted[name]}")
-    lacked = [name for name in wanted if name not in shapes]
-    plain = [name for name in lacked if isinstance(getattr(made, name, None), Tensor)]
-    if plain:
-        words.append(f"a plain tensor is none, make it an nn.Parameter: {', '.join(plain)}")
     return "; ".join(words)
 
 
