@@ -103,11 +103,11 @@ def shown_failures(outcome: ExerciseOutcome) -> list[CheckResult]:
     that fails by something else, as far as is known.
     """
     failed = [result for result in outcome.checks if result.is_wrong]
-    failed.sort(key=lambda result: not_none(result.case).answer != "parameters")
+    failed.sort(key=lambda result: not_none(result.case).answer not in ("parameters", "state"))
     if not failed:
         return []
     first, *others = failed
-    if outcome.mistake is not None:
+    if outcome.mistake is not None and len(single_mistakes(outcome.mistake.name)) == 1:
         others = [result for result in others if result.check.name in outcome.unexplained]
     words = not_none(first.failure).words
     return [first, *[other for other in others if not_none(other.failure).words != words][:1]]

@@ -37,7 +37,7 @@ class LayerNormalization(nn.Module):
         return self.weight * shares + self.bias
 
 
-@pytest.mark.filterwarnings("ignore:var.. degrees of freedom:UserWarning")  # of a width of 1
+@pytest.mark.filterwarnings("ignore:var.*degrees of freedom:UserWarning")  # of a width of 1
 def test_a_plain_tensor_in_place_of_a_parameter_is_named_beside_another_mistake():
     said = check("layer_norm", {"LayerNormalization": LayerNormalization})
     assert said.outcome.mistake.name == "no parameters; unbiased"
