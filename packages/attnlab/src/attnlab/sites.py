@@ -425,16 +425,17 @@ def hooks_around(model: nn.Module, hook: Hook) -> tuple[list[Hook], list[Hook]]:
 @contextmanager
 def set_aside(model: nn.Module, keep: Collection[Hook] = ()) -> Iterator[None]:
     """Remove every hook from one model while the `with` lasts, but for some to keep."""
-    parts = [(part, part._installed) for _, part in parts_of(model)]
+    parts = [part for _, part in parts_of(model)]
+    hooked = [(part, part._installed) for part in parts if part.is_hooked]
     try:
-        for part, standing in parts:
+        for part, standing in hooked:
             part._installed = tuple(entry for entry in standing if entry.hook in keep)
         with ExitStack() as stack:
-            for part, _ in parts:
+            for part in parts:
                 stack.enter_context(part.apart())
             yield
     finally:
-        for part, standing in parts:
+        for part, standing in hooked:
             part._installed = standing
 
 

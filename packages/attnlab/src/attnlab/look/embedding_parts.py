@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from attnlab.look.anatomy import are_close
 from attnlab.look.inputs import foreign_of
-from attnlab.look.readout import FrozenNorm, StreamWriter
+from attnlab.look.readout import FrozenNorm, StreamWriter, is_norm
 from attnlab.models.embedding import Embedding
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.tracing import first_tensor
@@ -47,7 +47,7 @@ class EmbeddingParts:
             norm = FrozenNorm.of(module.forward, read[0, places], whole)
             if summed is not None and norm is not None:
                 writers, parts = summed
-                parts = torch.cat([norm(parts) - norm.bias, norm.bias.unsqueeze(0)])
+                parts = torch.cat([norm.linear(parts), norm.bias.unsqueeze(0)])
                 return [*writers, StreamWriter("embedding norm bias")], parts
         return [StreamWriter(start)], whole.unsqueeze(0)
 
@@ -75,10 +75,7 @@ def embedding_parts(model: nn.Module) -> Iterator[EmbeddingParts]:
         for path, module in foreign_of(model).named_modules():
             if isinstance(module, Embedding):
                 note: Any = partial(_note_own, parts, path)
-            elif isinstance(model, Pretrained) and not any(module.children()):
-                kind = type(module).__name__.lower()
-                if not ("embedding" in kind or "norm" in kind):
-                    continue
+            elif isinstance(model, Pretrained) and (_is_embedding(module) or is_norm(module)):
                 note = partial(_note, parts, path)
             else:
                 continue
@@ -104,10 +101,15 @@ def _note_own(
 
 def _note(parts: EmbeddingParts, path: str, module: nn.Module, args: Any, output: Any) -> None:
     """Note what a module of a foreign model gives, if it is an embedding or a norm."""
-    value, kind = first_tensor(output), type(module).__name__.lower()
+    value = first_tensor(output)
     if value is None:
         return
-    if "embedding" in kind:
+    if _is_embedding(module):
         parts.outputs.append((path, value))
-    elif "norm" in kind and args and isinstance(args[0], Tensor):
+    elif args and isinstance(args[0], Tensor):
         parts.norms.append((module, args[0], value))
+
+
+def _is_embedding(module: nn.Module) -> bool:
+    """Is a module an embedding by its type's name?"""
+    return "embedding" in type(module).__name__.lower() and not any(module.children())

@@ -174,7 +174,7 @@ def through_norms(model: nn.Module, paths: Iterable[str], rows: Tensor) -> Tenso
         norm = FrozenNorm.of(function, probe, function(probe))
         if norm is None:
             raise CouldNotRun(f"{path} is no norm, so no matrix leads through it.")
-        rows = norm.at_unit_scale()(rows) - norm.bias
+        rows = norm.at_unit_scale().linear(rows)
     return rows
 
 

@@ -8,6 +8,7 @@ model does there: projections, norms of queries and keys, rotary positions.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -131,18 +132,24 @@ class HeadScores:
         self.key_parts: list[str] = []
 
     def cells(self, query: int, keys: Sequence[int]) -> list[DecomposedScore]:
-        """Decompose the scores of one query and some keys."""
+        """Decompose the scores of one query and some keys.
+
+        Raises:
+            WrongUsage: a key is masked.
+        """
         of_query, of_keys = self._sides(query, keys)
         self.query_parts, self.key_parts = of_query.parts, of_keys.parts
         scale, cap = scale_factor(self._call.scale, of_keys.vectors.shape[-1]), _cap_of(self._model)
         cells = []
         for key, vectors in zip(keys, of_keys.vectors, strict=True):
             terms = scale * (of_query.vectors[0] @ vectors.T).double()
-            score, position = self._tile("scores", query, key), self._position(query, key)
+            score = self._tile("scores", query, key)
+            if score == -torch.inf:
+                raise WrongUsage(f"key {key} is masked for query {query}: its score is −inf.")
             if cap:  # the tanh's ratio is held fixed
                 total = terms.sum()
                 terms = terms * (cap * torch.tanh(total / cap) / total)
-            cells.append(DecomposedScore(terms, position, score))
+            cells.append(DecomposedScore(terms, self._position(query, key), score))
         return cells
 
     @property
@@ -164,16 +171,10 @@ class HeadScores:
         return float(tile)
 
     def _position(self, query: int, key: int) -> float:
-        """Return what a mask of numbers adds to one score.
-
-        Raises:
-            WrongUsage: the key is masked.
-        """
+        """Return what a mask of numbers adds to one score."""
         call = self._call
         mask = KeptMask(call.mask, call.query.shape[2], call.key.shape[2], call.query.device)
         part = mask.part(0, self._head, slice(query, query + 1))
-        if self._tile("scores", query, key) == -torch.inf:
-            raise WrongUsage(f"key {key} is masked for query {query}: its score is −inf.")
         if part is None or not part.is_floating_point():
             return 0.0
         return float(part[0, 0, 0, key].detach())
@@ -226,8 +227,9 @@ def part_names(writers: Sequence[StreamWriter]) -> list[str]:
     ['attention norm bias 0']
     """
     names = [_short_name(str(writer)) for writer in writers]
+    counts = Counter(names)
     return [
-        name if names.count(name) == 1 else str(writer)
+        name if counts[name] == 1 else str(writer)
         for name, writer in zip(names, writers, strict=True)
     ]
 

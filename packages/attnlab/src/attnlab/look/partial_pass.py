@@ -245,29 +245,31 @@ class ZeroPass(_Pass):
         largest = max(self.call.query.numel(), self.call.key.numel())
         step = max(1, _MOST_GRADIENTS // largest)
         for numbers in _apart(vectors):
-            for first in range(0, width, step):
-                channels = torch.arange(first, min(first + step, width), device=leaf.device)
-                gradients = self._gradients(leaf, [vectors[at] for at in numbers], channels)
-                for number in numbers:
-                    row = self._rows.index(vectors[number].position)
-                    matrices[number, channels] = gradients[:, 0, row]
+            gradients = self._gradients(leaf, [vectors[at] for at in numbers], step)
+            for number in numbers:
+                matrices[number] = gradients[:, self._rows.index(vectors[number].position)]
         return matrices
 
-    def _gradients(self, leaf: Tensor, vectors: Sequence[HeadVector], channels: Tensor) -> Tensor:
-        """Return the gradients of channels of vectors to a leaf, (channel, 1, position, d_model),
-        added up over the vectors."""
-        wanted: dict[str, Tensor] = {}
-        for name, head, position in vectors:
-            if name not in wanted:  # most models make heads of (batch, length, head, width)
-                value: Tensor = getattr(self.call, name).transpose(1, 2)
-                wanted[name] = value.new_zeros(len(channels), *value.shape).transpose(2, 3)
-            wanted[name][torch.arange(len(channels)), 0, head, position, channels] = 1.0
-        outputs = [getattr(self.call, name) for name in wanted]
-        gradients: Tensor = torch.autograd.grad(
-            outputs, leaf, list(wanted.values()),
-            retain_graph=True, is_grads_batched=True, materialize_grads=True,
-        )[0]  # fmt: skip
-        return gradients
+    def _gradients(self, leaf: Tensor, vectors: Sequence[HeadVector], step: int) -> Tensor:
+        """Return the gradients of the channels of vectors to a leaf, (channel, position, d_model),
+        added up over the vectors; `step` channels at a time."""
+        outputs: dict[str, Tensor] = {name: getattr(self.call, name) for name, _, _ in vectors}
+        wanted = {}
+        for name, value in outputs.items():  # most models make them of (batch, length, head, width)
+            turned = value.transpose(1, 2)
+            wanted[name] = turned.new_zeros(step, *turned.shape).transpose(2, 3)
+        gradients: list[Tensor] = []
+        for channels in torch.split(torch.arange(value.shape[-1], device=leaf.device), step):
+            numbers = torch.arange(len(channels))
+            for name, head, position in vectors:
+                wanted[name][numbers, 0, head, position, channels] = 1.0
+            gradients += torch.autograd.grad(
+                list(outputs.values()), leaf, [ones[: len(channels)] for ones in wanted.values()],
+                retain_graph=True, is_grads_batched=True, materialize_grads=True,
+            )  # fmt: skip
+            for name, head, position in vectors:
+                wanted[name][numbers, 0, head, position, channels] = 0.0
+        return torch.cat(gradients)[:, 0]
 
     def visit(self, site: str, value: Tensor) -> Tensor:
         """Put zeros in the place of a stream."""

@@ -239,11 +239,11 @@ def written_by(
 
     began: the writers before the first step, and what they wrote · apart: see `parts_of_stream`.
     """
-    module_at = foreign_of(model).get_submodule
+    modules = dict(foreign_of(model).named_modules(remove_duplicate=False))
     writers, written = list(began[0]), began[1]
     for step in steps:
         if isinstance(step, NormStep):
-            written = _through(step.path, module_at(step.path), written, writers)
+            written = _through(step.path, modules[step.path], written, writers)
             continue
         if isinstance(step, PartStep):
             writer, added = [StreamWriter(step.name)], place.of(kept[step]).unsqueeze(0)
@@ -253,9 +253,9 @@ def written_by(
             alone = _alone(heads)
             if apart is not None and apart.part == step.point:
                 writer, alone = apart.writers(heads.shape[1]), apart.apart(alone)
-            added = _through(step.point, module_at(step.projection), alone, writer)
+            added = _through(step.point, modules[step.projection], alone, writer)
             for norm in step.norms:
-                added = _through(norm, module_at(norm), added, writer)
+                added = _through(norm, modules[norm], added, writer)
         writers += writer
         written = torch.cat([written, step.factor * added])
     return writers, written
@@ -264,11 +264,7 @@ def written_by(
 def _alone(heads: Tensor) -> Tensor:
     """Join heads (row, head, position, width) with all but one zeroed: (head, row, position, head ·
     width)."""
-    num_heads = heads.shape[1]
-    alone = heads.new_zeros((num_heads, heads.shape[0], heads.shape[2], num_heads, heads.shape[3]))
-    for head in range(num_heads):
-        alone[head, :, :, head] = heads[:, head]
-    return alone.flatten(-2)
+    return torch.diag_embed(heads.movedim(1, -1), dim1=0, dim2=3).flatten(-2)
 
 
 def _through(name: str, function: Function, written: Tensor, writers: list[StreamWriter]) -> Tensor:
@@ -281,8 +277,7 @@ def _through(name: str, function: Function, written: Tensor, writers: list[Strea
     if is_norm(function):
         norm = FrozenNorm.of(function, written.sum(0))
         if norm is not None:
-            parts, bias = norm(written) - norm.bias, norm.bias
-            return _with_bias(name, parts, bias, writers)
+            return _with_bias(name, norm.linear(written), norm.bias, writers)
     whole = written.sum(0).unsqueeze(0)
     every = torch.cat([torch.zeros_like(whole), whole, written])
     made = function(every.flatten(0, 1))
@@ -308,15 +303,15 @@ def _with_bias(name: str, parts: Tensor, bias: Tensor, writers: list[StreamWrite
 
 def is_norm(function: Function) -> bool:
     """Is a function a module that is a norm by its type's name?"""
-    is_module = isinstance(function, nn.Module) and not any(function.children())
-    return is_module and "norm" in type(function).__name__.lower()
+    if not isinstance(function, nn.Module) or "norm" not in type(function).__name__.lower():
+        return False
+    return not any(function.children())
 
 
 @dataclass(frozen=True)
 class FrozenNorm:
-    """A norm with its scale held at that of one input: `x -> factor · (x, less its mean) + bias`.
-
-    factor: (…, width), weight (…, width) times the scale of each position, (…, 1).
+    """A norm with its scale held at that of one input: `x -> scale · weight · (x, less its mean) +
+    bias`; scale (…, 1) of each position, weight (…, width).
     """
 
     weight: Tensor
@@ -348,28 +343,25 @@ class FrozenNorm:
         output = made if output is None else output
         weight = (probed - bias) / probe
         takes_mean = are_close(shifted, probed)
-        norm = cls(weight, torch.ones_like(x[..., :1]), torch.zeros_like(bias), takes_mean)
-        scaled, wanted = norm(x), output - bias
-        power = scaled.square().sum(-1, keepdim=True)
-        scale = (scaled * wanted).sum(-1, keepdim=True) / power.masked_fill(power == 0, 1.0)
-        if not are_close(scale * scaled, wanted):
-            return None
-        return cls(weight, scale, bias, takes_mean)
+        norm = cls(weight, weight.new_ones(()), bias, takes_mean)
+        scaled, wanted = norm.linear(x), output - bias
+        power = scaled.square().sum(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+        scale = (scaled * wanted).sum(-1, keepdim=True) / power
+        return replace(norm, scale=scale) if are_close(scale * scaled, wanted) else None
 
     def at_unit_scale(self) -> "FrozenNorm":
         """Return the norm with its scale held at 1, whatever the input."""
         return replace(self, scale=torch.ones_like(self.scale))
 
-    @property
-    def factor(self) -> Tensor:
-        """What a position is multiplied by, (…, width)."""
-        return self.scale * self.weight
+    def linear(self, x: Tensor) -> Tensor:
+        """Return what it makes of x without the bias, (…, width)."""
+        if self.takes_mean:
+            x = x - x.mean(-1, keepdim=True)
+        return self.scale * self.weight * x
 
     def __call__(self, x: Tensor) -> Tensor:
         """(…, width) -> the same."""
-        if self.takes_mean:
-            x = x - x.mean(-1, keepdim=True)
-        return self.factor * x + self.bias
+        return self.linear(x) + self.bias
 
 
 def _held(function: Function, written: Tensor, wanted: Tensor, bias: Tensor) -> Tensor | None:

@@ -103,7 +103,7 @@ def _linear(function: Function, rows: Tensor) -> Tensor | None:
     if are_close(function(-2 * rows) - bias, -2 * made):
         return made
     norm = FrozenNorm.of(function, rows, made + bias)
-    return None if norm is None else norm.at_unit_scale()(rows) - norm.bias
+    return None if norm is None else norm.at_unit_scale().linear(rows)
 
 
 def _embeddings(model: Any) -> Tensor:

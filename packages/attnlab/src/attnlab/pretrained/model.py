@@ -334,7 +334,7 @@ class Pretrained(ForeignModel):
             if hook.sites is None:
                 return None
             sites.update(site.removeprefix(f"{path}.") for site in hook.sites)
-        return None if not self._installed else sites
+        return sites
 
     @contextmanager
     def apart(self) -> Iterator[None]:

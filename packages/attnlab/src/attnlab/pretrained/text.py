@@ -84,16 +84,15 @@ def device_of(foreign: nn.Module) -> torch.device:
     Raises:
         CouldNotRun: all weights are on the meta device, which has no numbers.
     """
-    devices = dict.fromkeys(parameter.device for parameter in foreign.parameters())
-    for device in devices:
-        if device.type != "meta":
-            return device
+    for parameter in foreign.parameters():
+        if parameter.device.type != "meta":
+            return parameter.device
     for module in foreign.modules():
         hook = getattr(module, "_hf_hook", None)
         for one in getattr(hook, "hooks", [hook]):
             if getattr(one, "execution_device", None) is not None:
                 return torch.device(one.execution_device)
-    if devices:
+    if next(foreign.parameters(), None) is not None:
         raise CouldNotRun(
             f"the weights of this {type(foreign).__name__} are on the meta device, which holds no "
             "numbers; open it on a real one."

@@ -162,8 +162,8 @@ the run without the edits stays on the fused kernel | edits.effects.effect | no_
 - with explicit_attention(model, edited):
 + with explicit_attention(model, ()):
 a layer norm does not take off the mean | look.readout | attributions
-- parts, bias = norm(written) - norm.bias, norm.bias
-+ parts, bias = norm.factor * written, norm.bias
+- return _with_bias(name, norm.linear(written), norm.bias, writers)
++ return _with_bias(name, norm.scale * norm.weight * written, norm.bias, writers)
 idle heads are listed all the same | edits.effects.controls | few_inputs
 - if not (self.can_tell and self._asks_where):
 + if not self._asks_where:

@@ -27,7 +27,11 @@ def named_sites(inputs: Any, model: nn.Module) -> list[str] | None:
     if patterns is None:
         return None
     names = site_names(model)
-    unmatched = [pattern for pattern in patterns if not fnmatch.filter(names, pattern)]
+    unmatched = [
+        pattern
+        for pattern in patterns
+        if pattern not in names and not fnmatch.filter(names, pattern)
+    ]
     if not unmatched:
         return matching_sites(patterns, model)
     for pattern in unmatched:

@@ -30,10 +30,10 @@ from attnlab.pretrained.model import Pretrained
 from attnlab.sites import (
     AttentionCall,
     Hook,
-    SitedModule,
     StackInput,
     in_backward,
     installed,
+    parts_of,
     site_of,
     site_suffix,
 )
@@ -180,7 +180,7 @@ class _Recorder(Hook):
         self, model: nn.Module, store: Store, reduce: Reduction | None, keep_on: torch.device
     ) -> None:
         self._store, self._reduce, self._keep_on = store, reduce, keep_on
-        self._points = [part for part in model.modules() if isinstance(part, SitedModule)]
+        self._points = [part for _, part in parts_of(model)]
         self._installed: list[Any] = []
         self.sites = frozenset(store.sites)
         # The mask is taken from the call: at its hook point "causal" would become a tensor.
