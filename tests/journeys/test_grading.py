@@ -145,7 +145,7 @@ def test_a_log_of_the_homework_loses_the_points_of_its_wrong_design_alone_and_sa
     assert float(full["points"]) == float(full["identity"]) + float(full["copy_first"])
     for student, (_, _, exercise, reason) in WRONG_DESIGNS.items():
         lost = {name for name in full if rows[student][name] != full[name]}
-        assert lost == {"student", exercise, "points"}
+        assert lost == {"student", "name", exercise, "points"}
         report = home.here / "grades" / "students" / student
         assert reason in (report / "report.html").read_text()
         tests = json.loads((report / "results.json").read_text())["tests"]

@@ -69,9 +69,9 @@ def rows_of(path):
 def test_the_tables_have_a_row_for_each_student_and_the_forms_of_their_systems(book, tmp_path):
     write_exports(book, tmp_path)
     grades = rows_of(tmp_path / "grades.csv")
-    assert grades[0][:4] == ["student", "double (of 4)", "why (of 2)", "points"]
+    assert grades[0][:5] == ["student", "name", "double (of 4)", "why (of 2)", "points"]
     assert [(row[0], row[-1]) for row in grades[1:]] == [("alice", "graded"), ("hal", "absent")]
-    assert grades[1][:5] == ["alice", "4", "0", "4", "6"]
+    assert grades[1][:6] == ["alice", "Alice A.", "4", "0", "4", "6"]
     canvas = rows_of(tmp_path / "canvas.csv")
     assert canvas[0] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "Grades"]
     assert canvas[1] == ["Points Possible", "", "", "", "", "6"]

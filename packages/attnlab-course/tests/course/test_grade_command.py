@@ -51,7 +51,7 @@ def test_a_download_that_was_not_unpacked_is_refused_and_its_cell_is_a_question(
     told = " ".join(capsys.readouterr().out.split())
     assert "it holds what several students handed in, such as Ada_4711 and Alan_4711" in told
     assert "1 handed in: 0 read, 1 refused" in told
-    assert '"class","?",' in (room / "grades" / "grades.csv").read_text()
+    assert '"class","class","?",' in (room / "grades" / "grades.csv").read_text()
 
 
 def test_a_file_that_cannot_be_read_waits_beside_one_that_can(room, capsys):
@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_read_waits_beside_one_that_can(room, capsys):
     told = " ".join(capsys.readouterr().out.split())
     assert "double: double.py could not be read: it is no text" in told
     table = (out / "grades.csv").read_text().splitlines()
-    assert table[2].split(",")[2:4] == ['"?"', '"0"']
+    assert table[2].split(",")[3:5] == ['"?"', '"0"']
     assert [line.rpartition(",")[2] for line in table[1:]] == ['"waits"', '"waits"']
     moodle = (out / "moodle.csv").read_text()
     assert "double: ? of 4, a file was handed in, and could not be read." in moodle
@@ -103,6 +103,13 @@ def test_moodle_gets_the_name_and_the_identifier_that_it_wrote(room, listed, cel
     grade(room / "submissions", out=room / "grades", course=room / "course.toml", quiet=True)
     table = (room / "grades" / "moodle.csv").read_text().splitlines()
     assert [line.startswith(cells) for line in table] == [False, True]
+    name = re.search('"Participant [0-9]+","([^"]+)"', cells)[1]
+    (report,) = (room / "grades" / "students").glob("*/report.html")
+    assert f"<h1>{name}</h1>" in report.read_text()
+    assert f'"{name}","4"' in (room / "grades" / "grades.csv").read_text().splitlines()[1]
+    page = (room / "grades" / "class.html").read_text()
+    assert f">{name}</a>" in page
+    assert ("Ada Lovelace_1001" in page) == (not listed)
 
 
 def test_without_bubblewrap_nothing_is_graded_and_its_installation_is_told(room, monkeypatch):

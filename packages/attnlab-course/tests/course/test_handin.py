@@ -255,6 +255,20 @@ def test_an_odd_entry_of_a_zip_is_left_out_and_told_and_the_rest_is_read(read, w
     assert made == {"submissions", "alice.zip"}
 
 
+@pytest.mark.parametrize("file", ["submissions/alice_double.py", "submissions/alice/double.py"])
+def test_a_file_that_is_too_large_was_handed_in_and_is_not_missing(file, tmp_path):
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"#" * (MOST_OF_FILE + 1))
+    (found,) = read_class(tmp_path / "submissions", exercises_in(tmp_path / "own"))
+    assert found.unreadable == {"double"}
+    assert any(words.endswith("it has over 1,000,000 bytes") for words in found.problems)
+    zipped = zip_of({"double.py": os.urandom(MOST_OF_FILE + 1)})
+    (tmp_path / "submissions" / "bob.zip").write_bytes(zipped)
+    found = read_class(tmp_path / "submissions", exercises_in(tmp_path / "own"))[-1]
+    assert found.unreadable == {"double"}
+
+
 def test_names_with_a_null_inside_and_encrypted_entries_are_left_out(read):
     made = bytearray(zip_with(entry("null_here.py")))
     assert read(bytes(made).replace(b"null_here", b"null\0here")).problems

@@ -12,6 +12,8 @@ from attnlab.errors import CouldNotRun
 from attnlab_course.cases import make_questions
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
+from attnlab_course.error_advice import error_advice
+from attnlab_course.grading.student_feedback import failure_words
 from attnlab_course.judge import judge
 from attnlab_course.sandbox.replies import (
     SENTENCES,
@@ -88,6 +90,15 @@ def test_a_statement_at_the_top_that_fails_is_passed_over_and_named(worker, fail
     reply = ask(worker, f'"""Mine."""\nfrom __future__ import annotations\n{source}')
     assert reply.answers == [CaseAnswer(1)]
     assert reply.passed_over.startswith(f"line 3 fails and was passed over: {words}")
+
+
+def test_an_answer_that_ends_python_is_told_to_have_done_so(worker):
+    source = "def answer():\n    raise SystemExit(0)\n"
+    (answer,) = ask(worker, source).answers
+    assert answer.words == "SystemExit: 0 (line 2)"
+    assert any("ends by `return`" in words for words in error_advice(answer.words))
+    (answer,) = ask(worker, source, is_graded=True).answers
+    assert failure_words(answer.error).startswith("it ended Python, as exit() and raise SystemExit")
 
 
 def test_the_other_names_of_an_import_that_fails_are_bound(worker):

@@ -41,7 +41,17 @@ def write_exports(book: Gradebook, folder: Path) -> None:
 def write_grades(book: Gradebook, wanted: Sequence[StudentGrades], path: Path) -> None:
     """Write one row for each student; points that wait for a person are a ?, and all of a refused
     submission, of which nothing is known."""
-    columns = ("student", *book.headings, "points", "of", "held", "days late", "problems", "state")
+    columns = (
+        "student",
+        "name",
+        *book.headings,
+        "points",
+        "of",
+        "held",
+        "days late",
+        "problems",
+        "state",
+    )
     rows = []
     for row in wanted:
         state = book.state(row)
@@ -51,7 +61,7 @@ def write_grades(book: Gradebook, wanted: Sequence[StudentGrades], path: Path) -
         held = sum(grade.held for grade in row.grades)
         problems = len(row.submission.problems) + len(row.private)
         known = (total, book.of, held, row.days_late, problems, state)
-        rows.append((row.student, *points, *known))
+        rows.append((row.student, row.name, *points, *known))
     write_table(path, columns, rows)
 
 
@@ -62,7 +72,7 @@ def write_canvas(book: Gradebook, path: Path) -> None:
     rows: list[tuple[object, ...]] = [("    Points Possible", "", "", "", "", book.of)]
     for row in book.listed:
         facts = [row.facts.get(name, "") for name in known]
-        rows.append((_name(row), *facts, _points(book, row)))
+        rows.append((row.name, *facts, _points(book, row)))
     write_table(path, columns, rows)
 
 
@@ -71,14 +81,9 @@ def write_moodle(book: Gradebook, path: Path) -> None:
     columns = ("Identifier", "Full name", "Email address", "Grade", "Maximum Grade")
     rows = []
     for row in book.listed:
-        facts = (row.facts.get("identifier", ""), _name(row), row.facts.get("email", ""))
+        facts = (row.facts.get("identifier", ""), row.name, row.facts.get("email", ""))
         rows.append((*facts, _points(book, row), book.of, row_words(book, row)))
     write_table(path, (*columns, "Feedback comments"), rows)
-
-
-def _name(row: StudentGrades) -> str:
-    """Return a student's name as the list of students has it for course systems."""
-    return row.facts.get("name") or row.student
 
 
 def _points(book: Gradebook, row: StudentGrades) -> float | str:

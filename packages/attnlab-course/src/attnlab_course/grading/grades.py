@@ -60,7 +60,7 @@ class StudentGrades:
     Args:
         submission: what was handed in; empty for a student of the list who did not.
         grades: in the order of the exercises.
-        facts: what the list of students says.
+        facts: what the list of students says, and what it lacks by Moodle.
         private: notes for the instructor alone.
         unread: files and submissions that may hold more answers of this student.
         days_late: days begun after the deadline.
@@ -105,6 +105,11 @@ class StudentGrades:
     def student(self) -> str:
         """The name of the submission."""
         return self.submission.student
+
+    @property
+    def name(self) -> str:
+        """The student's name by the list of students or by Moodle; else that of the submission."""
+        return self.facts.get("name") or self.student
 
     @property
     def time(self) -> datetime.datetime | None:

@@ -49,7 +49,7 @@ def render_student(book: Gradebook, row: StudentGrades) -> str:
         late = f"Handed in {days} after the deadline: {row.late_percent:g} % less."
     return _render(
         "student.html",
-        heading=row.student,
+        heading=row.name,
         subtitle=f"{book.course.title}: {total_words(book, row)}",
         book=book,
         row=row,

@@ -28,6 +28,7 @@ _SENTENCES = {
     "ProcessEnded": "its process ended before it had answered",
     "Missing": "a required name is not defined",
     "NotImplementedError": "it is not written yet",
+    "SystemExit": "it ended Python, as exit() and raise SystemExit do, in place of an answer",
     **OPEN,
 }
 _STATES = {

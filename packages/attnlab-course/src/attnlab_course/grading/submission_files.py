@@ -30,6 +30,7 @@ class _Read:
 
     files: dict[str, bytes] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    too_large: list[str] = field(default_factory=list)
     size: int = 0
 
     def add(self, name: str, content: bytes) -> None:
@@ -38,6 +39,7 @@ class _Read:
             self.problems.append(f"{name} is there twice; the first is read")
         elif len(content) > MOST_OF_FILE:
             self.problems.append(f"{name} was left out: it has over {MOST_OF_FILE:,} bytes")
+            self.too_large.append(name)
         else:
             self.files[name] = content
             self.size += len(content)
@@ -52,8 +54,11 @@ class _Read:
         return True
 
 
-def read_files(path: Path) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files of a submission by their names in it, and what was left out and why."""
+def read_files(path: Path) -> tuple[dict[str, bytes], list[str], list[str]]:
+    """Return the files of a submission by their names in it, and what was left out and why.
+
+    Last come the names of the files that are too large.
+    """
     read = _Read()
     if path.is_symlink():
         read.problems.append("it is a link, which is not followed")
@@ -61,7 +66,7 @@ def read_files(path: Path) -> tuple[dict[str, bytes], list[str]]:
         _read_folder(path, read)
     else:
         _read_one(path, path.name, read)
-    return read.files, read.problems
+    return read.files, read.problems, read.too_large
 
 
 def _read_folder(folder: Path, read: _Read) -> None:
@@ -136,8 +141,6 @@ def _refusal(entry: zipfile.ZipInfo, name: str) -> str | None:
         return "it is compressed in an unusual way"
     if _is_odd(name) or entry.orig_filename != entry.filename:
         return "its name is no plain name below the submission's folder"
-    if entry.file_size > MOST_OF_FILE:
-        return f"it has over {MOST_OF_FILE:,} bytes"
     if entry.file_size > 10_000 and entry.file_size > MOST_RATIO * entry.compress_size:
         return f"it would grow more than {MOST_RATIO} times"
     return None

@@ -118,19 +118,22 @@ def read_into(
             "folder that is named after the student"
         )
     try:
-        files, problems = read_files(path)
+        files, problems, too_large = read_files(path)
         parts = _by_student(student, files, exercises)
         several = students_in(files)
         if len(several) > 1:
             parts, problems = {student: {}}, [_SEVERAL.format(*several)]
     except Exception as error:  # whatever a student thought of: the others are still read
-        parts, problems = {student: {}}, [_unreadable(error)]
+        parts, problems, too_large = {student: {}}, [_unreadable(error)], []
     if problems:
         parts.setdefault(student, {})
     for name, part in parts.items():
         submission = Submission(name, facts=facts_of(path.name) if name == student else {})
         for words in (*notes, *(problems if name == student else ())):
             submission.tell(words)
+        stems = [PurePosixPath(file).stem for file in too_large] if name == student else []
+        unread = (exercise_of(stem, exercises, loosely=True) for stem in stems)
+        submission.unreadable.update(filter(None, unread))
         _read_answers(submission, part, exercises, inert(path.name, MOST_NAME))
         submissions[name] = _joined(submissions.get(name), submission)
 

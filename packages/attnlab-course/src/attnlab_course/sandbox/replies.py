@@ -49,7 +49,7 @@ PYTHON_ERRORS = frozenset(
         *("AssertionError", "AttributeError", "ImportError", "IndexError", "KeyError"),
         *("ModuleNotFoundError", "NameError", "NotImplementedError", "RuntimeError"),
         *("SyntaxError", "TypeError", "UnboundLocalError", "ValueError", "ZeroDivisionError"),
-        *("TimeoutError", "OverflowError", "MemoryError", "RecursionError"),
+        *("TimeoutError", "OverflowError", "MemoryError", "RecursionError", "SystemExit"),
     )
 )
 """The exceptions that a student reads by name; a rare one could give hidden inputs away."""
