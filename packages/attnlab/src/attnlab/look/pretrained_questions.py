@@ -351,14 +351,15 @@ def _kind_by_output(model: Pretrained, inputs: Mapping[str, Tensor]) -> str:
         return "classifies"
     if "decoder_input_ids" in inputs:
         return "answers"
-    size = len(_names(model))
+    size = len(model.vocabulary or ()) or logits.shape[-1]
     if logits.shape[-1] < size // 2:
         return "tags"
-    first, second = inputs["input_ids"][:, [0]], inputs["input_ids"][:, :2][:, [-1]]
+    name = model.input_names[0]
+    first, second = inputs[name][:, [0]], inputs[name][:, :2][:, [-1]]
     ids, others = (torch.cat((first, ids), 1) for ids in (second, (second + 1) % size))
     # A model whose first logits do not depend on the second token is causal.
-    before = _logits(model, {"input_ids": ids})[:, 0]
-    after = _logits(model, {"input_ids": others})[:, 0]
+    before = _logits(model, {name: ids})[:, 0]
+    after = _logits(model, {name: others})[:, 0]
     return "continues" if torch.allclose(before, after, rtol=1e-3, atol=1e-4) else "fills"
 
 

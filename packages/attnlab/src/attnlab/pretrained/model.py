@@ -197,7 +197,7 @@ class Pretrained(ForeignModel):
         """Name the inputs as the foreign model does."""
         if any(isinstance(value, str) for value in (*inputs, *options.values())):
             raise WrongUsage("give ids, model(**model.inputs(text)), or attnlab.ask(model, text).")
-        names = self._input_names()
+        names = self.input_names
         if len(inputs) > len(names):
             raise WrongUsage(f"at most {len(names)} inputs have no name: {', '.join(names)}.")
         named = {**dict(zip(names, inputs, strict=False)), **options}
@@ -206,16 +206,28 @@ class Pretrained(ForeignModel):
         blocked = [name for name in _PADDING if name in self._takes]
         if blocked and self._main_input is None:
             named[blocked[0]] = ~real.bool()
-        else:
+        elif self.takes_padding:
             named["attention_mask"] = real.long()
+        else:
+            raise WrongUsage(
+                f"{self.name} takes no mask of padding, so the texts of one call need one length; "
+                "or let its forward take attention_mask, (batch, length), 0 at padding."
+            )
         return named
+
+    @property
+    def takes_padding(self) -> bool:
+        """Can texts of several lengths be read together, with a mask of their padding?"""
+        takes_any = inspect.Parameter.VAR_KEYWORD in self._takes.values()
+        return takes_any or not self._takes.keys().isdisjoint(("attention_mask", *_PADDING))
 
     @property
     def _main_input(self) -> str | None:
         """The first input of a model of transformers; None for another model."""
         return getattr(self.foreign, "main_input_name", None)
 
-    def _input_names(self) -> list[str]:
+    @property
+    def input_names(self) -> list[str]:
         """List the inputs that may come without a name, in their order."""
         if self._main_input is not None:
             return [str(self._main_input), "decoder_input_ids"]

@@ -117,6 +117,10 @@ def max_tokens(model: nn.Module) -> int | None:
     """Return how many tokens a foreign model can read, the number of its positions; None without a
     limit."""
     config = text_config(model)
+    if config is None:  # a hand-written model
+        named = model.named_modules()
+        tables = [part for name, part in named if isinstance(part, nn.Embedding) and "pos" in name]
+        return min((table.num_embeddings for table in tables), default=None)
     most = getattr(config, "max_position_embeddings", None)
     is_rotary = getattr(config, "rope_parameters", None) is not None
     if not isinstance(most, int) or most < 1 or is_rotary:

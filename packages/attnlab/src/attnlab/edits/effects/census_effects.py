@@ -19,7 +19,7 @@ from attnlab.edits.effects.sweep import USUAL, SweepOptions
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_name
 from attnlab.look.inputs import Call
-from attnlab.look.long_text.inputs import arguments_for
+from attnlab.look.long_text.inputs import arguments_for, takes_padding
 from attnlab.look.pretrained_questions import answer_kind
 from attnlab.models.decoder import Decoder
 from attnlab.pretrained.model import Pretrained
@@ -138,6 +138,8 @@ def _caution(values: Tensor, *, is_signed: bool) -> str:
 def _passages(model: nn.Module, texts: Sequence[Sequence[int]], seed: int) -> MeasuredPass:
     different = dict.fromkeys(tuple(ids) for ids in texts if len(ids) >= _FEWEST)
     long_enough = list(map(torch.tensor, different))
+    if not takes_padding(model):
+        long_enough = _of_one_length(long_enough)
     if len(long_enough) < 2:
         raise WrongUsage(f"effects need two different texts of two tokens; got {len(long_enough)}.")
     ids = pad_sequence(long_enough, batch_first=True)
@@ -163,11 +165,26 @@ def _passages(model: nn.Module, texts: Sequence[Sequence[int]], seed: int) -> Me
     return MeasuredPass(Call(arguments, options, len(ids)), metric)
 
 
+def _of_one_length(texts: Sequence[Tensor]) -> list[Tensor]:
+    """Return the texts of the commonest length.
+
+    Raises:
+        WrongUsage: each has another length.
+    """
+    lengths = list(map(len, texts))
+    commonest = max(lengths, key=lengths.count, default=0)
+    if lengths.count(commonest) < 2 <= len(texts):
+        raise WrongUsage(
+            "effects need two texts of one length, since this model's forward takes no mask of "
+            "padding: let it take attention_mask, (batch, length), 0 at padding, or pass effects=0."
+        )
+    return [text for text in texts if len(text) == commonest]
+
+
 def _kind_of(model: nn.Module, ids: Tensor) -> str:
     if isinstance(model, Pretrained):
         arguments, _ = arguments_for(model, ids)
-        names = ("input_ids", "decoder_input_ids")
-        inputs: Mapping[str, Any] = dict(zip(names, arguments, strict=False))
+        inputs: Mapping[str, Any] = dict(zip(model.input_names, arguments, strict=False))
         return answer_kind(model, inputs)
     return "continues" if isinstance(model, Decoder) else "classifies"
 
@@ -185,5 +202,8 @@ def _masked(model: nn.Module, ids: Tensor, real: Tensor, seed: int) -> Tensor:
 def _mask_id(model: nn.Module) -> int:
     token = getattr(getattr(model, "tokenizer", None), "mask_token_id", None)
     if token is None:
-        raise WrongUsage("the model fills blanks, but its tokenizer has no mask token.")
+        raise WrongUsage(
+            "this model's logits depend on later tokens, as where blanks are filled, and no "
+            "tokenizer names its mask token; make its attention causal, or pass effects=0."
+        )
     return int(token)

@@ -23,7 +23,7 @@ from attnlab.errors import WrongUsage, is_integer
 from attnlab.look.census.meter import Meter
 from attnlab.look.census.result import Census, census_folder
 from attnlab.look.census.sketch import Sketch
-from attnlab.look.corpus.corpus import Corpus, CorpusPass, CorpusProgress, batches, digest_of_row
+from attnlab.look.corpus.corpus import Corpus, CorpusPass, CorpusProgress, digest_of_row
 from attnlab.look.corpus.text_rows import TextRow
 from attnlab.look.recording.tokens import names_of
 
@@ -119,7 +119,7 @@ class _Counting(CorpusPass):
     def _read_block(self, block: list[TextRow]) -> None:
         texts, ids_of = self.encoded(block), self.state["texts"]
         sketch = Sketch.empty(len(self.state["heads"]))
-        for batch in batches(texts, self.state["batch_tokens"]):
+        for batch in self.batches(texts):
             sketch.add(Sketch.of(self.read_heads(batch, Meter).measured, batch, self.state["seed"]))
             self.show()
         self.sketch.add(sketch)

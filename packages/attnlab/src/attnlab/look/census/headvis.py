@@ -32,7 +32,7 @@ from attnlab.look.corpus.measures import HeadReader, WeightRows
 from attnlab.look.corpus.result import Example
 from attnlab.look.heads import chosen_heads
 from attnlab.look.inputs import foreign_of
-from attnlab.look.long_text.inputs import reading_attentions
+from attnlab.look.long_text.inputs import reading_attentions, takes_padding
 from attnlab.look.long_text.long_text import fingerprint
 
 SCATTER = "scatter_data.json"
@@ -260,7 +260,7 @@ def _kept_weights(
     texts = [(text, census.ids_of(text)) for text in sorted({text for _, text in needed})]
     heads = chosen_heads(model, reading_attentions(model), list(census.heads))
     kept = {}
-    for batch in batches(texts, _BATCH):
+    for batch in batches(texts, _BATCH, padded=takes_padding(model)):
         arguments, options = batch_inputs(model, batch)
         device = arguments[0].device
         hook = _LargestWeights(heads, arguments[0], batch.real.to(device), str)

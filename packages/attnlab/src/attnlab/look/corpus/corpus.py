@@ -23,7 +23,12 @@ from attnlab.look.corpus.measures import HeadReader
 from attnlab.look.corpus.text_rows import TextRow, rows_of
 from attnlab.look.heads import chosen_heads, head_name
 from attnlab.look.inputs import foreign_of
-from attnlab.look.long_text.inputs import arguments_for, check_ids, reading_attentions
+from attnlab.look.long_text.inputs import (
+    arguments_for,
+    check_ids,
+    reading_attentions,
+    takes_padding,
+)
 from attnlab.look.long_text.long_text import fingerprint
 from attnlab.look.readers import model_name
 from attnlab.look.recording.tokens import Vocabulary, name_of, vocabulary_of
@@ -202,6 +207,10 @@ class CorpusPass:
             texts.append((row.number, ids))
         return texts
 
+    def batches(self, texts: Sequence[tuple[int, Sequence[int]]]) -> Iterator[CorpusBatch]:
+        """Group texts, (number, ids), into batches that the model can read."""
+        return batches(texts, self.corpus.batch_tokens, padded=takes_padding(self._model))
+
     def read_heads(self, batch: CorpusBatch, reader: Callable[..., _Reader]) -> _Reader:
         """Run the model on a batch, and return what has read the chosen heads."""
         arguments, options = batch_inputs(self._model, batch)
@@ -263,15 +272,19 @@ def longest_of(model: nn.Module, length: int | None) -> int:
     return length
 
 
-def batches(texts: Sequence[tuple[int, Sequence[int]]], most: int) -> Iterator[CorpusBatch]:
-    """Group texts, (number, ids), of similar length into batches of at most `most` places.
+def batches(
+    texts: Sequence[tuple[int, Sequence[int]]], most: int, *, padded: bool = True
+) -> Iterator[CorpusBatch]:
+    """Group texts, (number, ids), of similar length into batches of at most `most` places; of one
+    length where there is to be no padding.
 
     >>> [batch.numbers for batch in batches([(0, [1, 2]), (1, [1]), (2, [1, 2, 3, 4])], 4)]
     [[1, 0], [2]]
     """
     waiting: list[tuple[int, Sequence[int]]] = []
     for number, ids in sorted(texts, key=lambda text: (len(text[1]), text[0])):
-        if waiting and (len(waiting) + 1) * len(ids) > most:
+        is_full = (len(waiting) + 1) * len(ids) > most
+        if waiting and (is_full or (not padded and len(ids) > len(waiting[-1][1]))):
             yield _batch(waiting)
             waiting = []
         waiting.append((number, ids))

@@ -25,7 +25,6 @@ from attnlab.look.corpus.corpus import (
     CorpusBatch,
     CorpusPass,
     CorpusProgress,
-    batches,
     digest_of_row,
 )
 from attnlab.look.corpus.measures import Measure, Measurer, WeightRows, measure_of, source_digest
@@ -116,7 +115,7 @@ class _Search(CorpusPass):
         """Read all rows."""
         while window := list(islice(rows, _WINDOW)):
             self._learn(window)
-            for batch in batches(self.encoded(window), self.corpus.batch_tokens):
+            for batch in self.batches(self.encoded(window)):
                 self._measure_batch(batch)
                 self.show()
             self.state["rows"] = window[-1].number + 1

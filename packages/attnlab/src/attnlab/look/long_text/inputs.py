@@ -108,6 +108,11 @@ def arguments_for(
     return (ids,), options
 
 
+def takes_padding(model: nn.Module) -> bool:
+    """Can a model read texts of several lengths together? A foreign one takes a mask then."""
+    return not isinstance(model, Pretrained) or model.takes_padding
+
+
 def check_ids(model: nn.Module, ids: Tensor) -> None:
     """Raise if a model has no embedding for an id.
 
