@@ -66,7 +66,7 @@ wrong answers are called solved
     attnlab_course/workspace.py ExerciseState.solved = property(lambda self: True)
     course::a_learner_without
 the search for mistakes finds none
-    attnlab_course/mistakes.py find_mistake = lambda *args, **options: (None, [])
+    attnlab_course/mistakes.py find_mistake = lambda *args, **options: None
     course::the_wrong_answers
 a proof's check reads the certificate alone
     attnlab/programs/check.py differences = lambda text, checked: []

@@ -77,21 +77,21 @@ course.command(watch)
 
 @course.command
 def hint(name: str, /, *, where: CourseOptions = HERE) -> int:
-    """Show the next hint of an exercise, and those before it; first of the mistake that was found.
+    """Show the next hint of an exercise, and those before it; first of what the answer lacks.
 
     Parameters
     ----------
     name
         The exercise.
     """
-    from attnlab_course.feedback import mistake_hint
+    from attnlab_course.feedback import answer_hint
 
     workspace, exercise = where.workspace(), where.exercise(name)
     hints, state = exercise.hints, _state(workspace, name)
-    if state.mistake:
+    if state.mistake or state.failed:
         workspace.record("hint", exercise=name, mistake=state.mistake)
         source = workspace.answer(exercise).source
-        lines = mistake_hint(exercise, state.mistake, source, state.hints)
+        lines = answer_hint(exercise, state, source)
         for line in lines:
             say(line)
         if lines:

@@ -201,7 +201,7 @@ def _number_difference(expected: Any, got: Any, tolerance: float, where: str) ->
     if is_right:
         return None
     lines = [f"{where}:", f"  expected  {show_answer(expected)}", f"  got       {show_answer(got)}"]
-    lines += _furthest(right, answer)
+    lines += _where_wrong(right, answer, tolerance)
     return Failure("\n".join(lines))
 
 
@@ -220,13 +220,21 @@ def _form_difference(expected: Any, got: Any, where: str) -> Failure | None:
     return None
 
 
-def _furthest(right: NDArray[Any], answer: NDArray[Any]) -> Iterator[str]:
-    """Yield where two arrays of real numbers differ most, and by how much."""
-    if answer.size > 1 and answer.dtype.kind in "iuf" and np.isfinite(right).all():
-        distances = np.abs(answer.astype(float) - right)
-        place = np.unravel_index(int(distances.argmax()), distances.shape)
-        at = ", ".join(map(str, place))
-        yield f"  they differ by {distances.max():.3g} at most, at [{at}]"
+def _where_wrong(right: NDArray[Any], answer: NDArray[Any], tolerance: float) -> Iterator[str]:
+    """Yield where two arrays of real numbers differ most and first, and how many are right."""
+    if answer.size < 2 or answer.dtype.kind not in "iuf" or not np.isfinite(right).all():
+        return
+    distances = np.abs(answer.astype(float) - right)
+    yield f"  they differ by {distances.max():.3g} at most, at {_place(distances.argmax(), right)}"
+    is_right = np.isclose(answer, right, tolerance, tolerance)
+    if is_right.any():
+        first = _place(is_right.argmin(), right)
+        yield f"  {is_right.sum()} of {right.size} are right; the first wrong one is at {first}"
+
+
+def _place(number: np.intp, array: NDArray[Any]) -> str:
+    """Return the place of an array's number, as it is written in brackets."""
+    return f"[{', '.join(map(str, np.unravel_index(int(number), array.shape)))}]"
 
 
 def _is_number(value: Any) -> bool:

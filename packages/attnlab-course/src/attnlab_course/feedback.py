@@ -15,6 +15,7 @@ from attnlab_course.error_advice import error_advice
 from attnlab_course.exercise import Case, CourseExercise, GivenObject, Mistake, single_mistakes
 from attnlab_course.judge import CheckResult, ExerciseOutcome, passed_words
 from attnlab_course.mistakes import with_mistake
+from attnlab_course.workspace import ExerciseState
 
 _INDENT = " " * 4
 _MOST_PRINTED = 8  # lines
@@ -111,6 +112,25 @@ def shown_failures(outcome: ExerciseOutcome) -> list[CheckResult]:
         others = [result for result in others if result.check.name in outcome.unexplained]
     words = not_none(first.failure).words
     return [first, *[other for other in others if not_none(other.failure).words != words][:1]]
+
+
+def answer_hint(exercise: CourseExercise, state: ExerciseState, source: str) -> list[str]:
+    """Return the hint of an answer's known mistake, or else of the first check that it failed."""
+    lines = []
+    if state.mistake:
+        lines = mistake_hint(exercise, state.mistake, source, state.hints)
+    return lines or check_hint(exercise, state.failed, state.hints)
+
+
+def check_hint(exercise: CourseExercise, name: str, seen: int) -> list[str]:
+    """Return the first hint that was not seen and speaks of a failed check; nothing without any.
+
+    The last one, which goes through the whole answer, is never taken; and of the first check, which
+    asks for the whole, the hints are in their order.
+    """
+    named = _stems(name) if name != exercise.parts.checks[0].name else set()
+    about = [hint for hint in exercise.hints[seen:-1] if named and named <= _stems(hint)]
+    return [f"On the check {name}: {about[0]}"] if about else []
 
 
 def mistake_hint(exercise: CourseExercise, name: str, source: str, seen: int) -> list[str]:

@@ -40,7 +40,8 @@ class ExerciseState:
     """The progress on an exercise: checks made, hints seen, the last check's result.
 
     `passed` is whether all checks that were run passed, `waiting` how many were not run, `mistake`
-    the known one that the last check found, until a hint told of it.
+    the known one that the answer makes, and `failed` the first check that it failed where another
+    passed, both until a hint told of them.
     """
 
     tries: int = 0
@@ -48,6 +49,7 @@ class ExerciseState:
     passed: bool = False
     waiting: int = 0
     mistake: str = ""
+    failed: str = ""
 
     @property
     def solved(self) -> bool:
@@ -186,12 +188,14 @@ class Workspace:
                 passed = event.get("done") is True
                 waiting = int(event.get("waiting", 0))
                 mistake = str(event.get("mistake") or "")
-                tries = state.tries + 1
-                state = replace(state, tries=tries, passed=passed, waiting=waiting, mistake=mistake)
+                failed = str([*event.get("failed", ()), ""][0]) if event.get("passed") else ""
+                state = replace(state, tries=state.tries + 1, passed=passed, waiting=waiting)
+                state = replace(state, mistake=mistake, failed=failed)
             elif kind == "hint":
                 number = int(event.get("number", 0))
-                mistake = "" if "mistake" in event else state.mistake
-                state = replace(state, hints=max(state.hints, number), mistake=mistake)
+                state = replace(state, hints=max(state.hints, number))
+                if "mistake" in event:
+                    state = replace(state, mistake="", failed="")
             elif kind not in ("start", "solution"):
                 continue
             states[name] = state

@@ -52,6 +52,18 @@ def test_a_hint_begins_with_the_mistake_that_the_last_check_found(capsys, tmp_pa
     assert "2 of " in out
 
 
+def test_a_hint_is_on_the_check_that_failed_where_the_mistake_is_not_known(capsys, tmp_path):
+    """Once, and then the ladder begins."""
+    run(capsys, "start", "decoder_layer")
+    answer = solution_text(find_exercise("decoder_layer").source)
+    wrong = answer.replace("source_mask[:, None, :]", "source_mask[:, None, :].roll(1, 0)")
+    (tmp_path / "course" / "decoder_layer.py").write_text(wrong)
+    assert "✗ source mask" in run(capsys, "check")[1]
+    out = run(capsys, "hint", "decoder_layer")[1]
+    assert out.startswith("On the check source mask: The source's mask (batch, keys) holds for")
+    assert "1 of 4" in run(capsys, "hint", "decoder_layer")[1]
+
+
 @pytest.mark.parametrize(
     "name", sampled(["attention", "predict_lookup", "identity", "reflect_model"], 2)
 )

@@ -7,7 +7,7 @@ import pytest
 from attnlab_course import exercise as exercise_module
 from attnlab_course.catalog import find_exercise
 from attnlab_course.cells import solution_text
-from attnlab_course.feedback import mistake_hint
+from attnlab_course.feedback import check_hint, mistake_hint
 from attnlab_course.general_mistakes import general_mistakes
 from attnlab_course.judge import check_here
 from attnlab_course.mistakes import with_mistake
@@ -115,3 +115,13 @@ def test_where_no_line_is_like_it_the_hint_is_one_on_the_subject():
     hints = attention.hints
     assert mistake_hint(attention, "inverted mask", "", 0) == [hints[3]]
     assert mistake_hint(attention, "inverted mask", "", 4) == []
+
+
+def test_the_hint_of_a_failed_check_speaks_of_it_and_is_never_the_whole_answer():
+    layer, mask = find_exercise("decoder_layer"), find_exercise("multi_head")
+    assert check_hint(layer, "source mask", 0) == [f"On the check source mask: {layer.hints[2]}"]
+    assert check_hint(layer, "causal", 0) == [f"On the check causal: {layer.hints[1]}"]
+    assert check_hint(layer, "causal", 2) == []  # it was seen
+    assert check_hint(layer, "weights", 0) == check_hint(layer, "", 0) == []
+    assert "mask" in mask.hints[-1]
+    assert check_hint(mask, "mask", 0) == []

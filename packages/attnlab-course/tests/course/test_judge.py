@@ -58,6 +58,14 @@ def test_a_difference_is_told_in_the_order_type_shape_dtype_values(got, words):
     assert found == words or words in found.words
 
 
+def test_a_difference_says_where_it_is_largest_where_the_first_is_and_how_many_are_right():
+    got = RIGHT + torch.tensor([[0.0, 0.5], [0.0, 2.0]])
+    *_, most, first = difference(RIGHT, got, 1e-6).words.splitlines()
+    assert most == "  they differ by 2 at most, at [1, 1]"
+    assert first == "  2 of 4 are right; the first wrong one is at [0, 1]"
+    assert "are right" not in difference(RIGHT, RIGHT + 1, 1e-6).words
+
+
 def test_lists_texts_and_mappings_are_compared_by_place():
     assert difference(["a", 1], ["a", 1], 0) is None
     assert difference(["a", 1], ["a", 2], 0).words.startswith("answer[1]")

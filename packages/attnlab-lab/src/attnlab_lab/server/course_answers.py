@@ -31,9 +31,9 @@ from attnlab_course.cells import (
 )
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.feedback import (
+    answer_hint,
     check_words,
     failure_lines,
-    mistake_hint,
     mistake_sentences,
     shown_failures,
 )
@@ -118,10 +118,10 @@ def _stop_once(number: int, frame: FrameType | None) -> None:
 
 
 def _hint(folder: str, name: str) -> dict[str, object]:
-    """Return the next hint, and those before it; first that of the mistake that was found."""
+    """Return the next hint, and those before it; first that of what the answer lacks."""
     exercise, workspace = find_exercise(name), Workspace(Path(folder))
     hints, state = exercise.hints, workspace.states().get(name, ExerciseState())
-    if state.mistake:
+    if state.mistake or state.failed:
         workspace.record("hint", exercise=name, mistake=state.mistake)
         lines = _mistake_hint(workspace, exercise, state)
         if lines:
@@ -134,10 +134,10 @@ def _hint(folder: str, name: str) -> dict[str, object]:
 def _mistake_hint(
     workspace: Workspace, exercise: CourseExercise, state: ExerciseState
 ) -> list[str]:
-    """Return the hint of the mistake that the last check found, if there is one."""
-    if not state.mistake or not workspace.files(exercise.name):
+    """Return the hint of what the last check found, if there is one."""
+    if not (state.mistake or state.failed) or not workspace.files(exercise.name):
         return []
-    return mistake_hint(exercise, state.mistake, workspace.answer(exercise).source, state.hints)
+    return answer_hint(exercise, state, workspace.answer(exercise).source)
 
 
 def _solution(folder: str, name: str) -> dict[str, object]:
