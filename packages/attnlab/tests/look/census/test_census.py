@@ -91,6 +91,8 @@ def check(census, model):
             values = [each for _, (by, *_) in texts.values() for each in by[measure]]
             mean = sum(values) / len(values) if values else None
             assert rows[head][measure] == pytest.approx(mean, abs=1e-6), (head, measure)
+        variance = rows[head]["distance_variance"]
+        assert variance == pytest.approx(distance_variance(texts), abs=1e-6), head
         check_examples(census, head, texts)
         check_distances(census, head, texts)
         for role in ("key", "query"):
@@ -110,6 +112,15 @@ def check_examples(census, head, texts):
         assert each.tokens == tuple(TEXTS[each.text].split())
     drawn = [each.text for tenth in census.deciles(head) for each in tenth]
     assert sorted(drawn) == sorted(best)
+
+
+def distance_variance(texts):
+    """The variance over all weights: that within the rows, and that of their means."""
+    rows = []
+    for _, (by, *_) in texts.values():
+        rows += zip(by["distance"], by["spread"], strict=True)
+    mean = sum(distance for distance, _ in rows) / len(rows)
+    return sum(spread**2 + (distance - mean) ** 2 for distance, spread in rows) / len(rows)
 
 
 def check_distances(census, head, texts):
@@ -157,6 +168,12 @@ the first token counts as strongest | census.meter | decoder
 distances the wrong way | census.bins | decoder
 - return away.sign() * size + _FARTHEST
 + return _FARTHEST - away.sign() * size
+the variance of the rows alone | census.result | decoder
+- return _number(square - mean.square())
++ return _number(square - mean)
+the square of another distance | census.meter | decoder
+- torch.stack((away, away.square()), -1)
++ torch.stack((away, away.abs()), -1)
 the spread about zero | corpus.measures | decoder
 - from_mean = _away(rows) - _mean_distance(rows).unsqueeze(-1)
 + from_mean = _away(rows)
@@ -299,7 +316,12 @@ def test_the_interval_holds_the_mean_of_many_texts_about_as_often_as_it_says():
         values = torch.rand(len(COUNTED), 30, 1, 4, generator=source)
         nothing = torch.full((30, 1, 4), float("nan"))
         measured = BatchMeasures(
-            values, nothing, torch.zeros(30, 1, 4).long(), torch.zeros(30, 1, 4), torch.zeros(1, 29)
+            values,
+            nothing,
+            torch.zeros(30, 1, 4).long(),
+            torch.zeros(30, 1, 4),
+            torch.zeros(1, 29),
+            torch.zeros(1, 2),
         )
         ids = torch.zeros(30, 4, dtype=torch.int64)
         batch = CorpusBatch(ids, torch.ones_like(ids, dtype=torch.bool), list(range(30)), [4] * 30)

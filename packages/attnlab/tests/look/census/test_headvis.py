@@ -46,6 +46,7 @@ def scores_by_formula(model):  # noqa: F811
                     "self_attention_score": row[query],
                     "pattern_entropy": -sum(w * math.log(w) for w in row if w > 0),
                     "qk_distance": sum(w * abs(query - key) for key, w in enumerate(row)),
+                    "square": sum(w * abs(query - key) ** 2 for key, w in enumerate(row)),
                 }
                 if query:
                     parts["prev_token_score"] = row[query - 1]
@@ -54,7 +55,11 @@ def scores_by_formula(model):  # noqa: F811
                 for name, value in parts.items():
                     sums[head, name] += value
                     counts[head, name] += 1
-    return {key: value / counts[key] for key, value in sums.items()}
+    scores = {key: value / counts[key] for key, value in sums.items()}
+    for head in {head for head, _ in scores}:
+        variance = scores.pop((head, "square")) - scores[head, "qk_distance"] ** 2
+        scores[head, "qk_distance_variance"] = variance
+    return scores
 
 
 def check(model, folder):  # noqa: F811
@@ -65,7 +70,8 @@ def check(model, folder):  # noqa: F811
     assert isinstance(tree, HeadVis)
     assert tree.heads == census.heads
     is_encoder = isinstance(model, Encoder)
-    assert ("qk_distance" in tree.metrics) != is_encoder
+    for name in ("qk_distance", "qk_distance_variance"):
+        assert (name in tree.metrics) != is_encoder
     expected = scores_by_formula(model)
     for row in tree.table():
         for name in tree.metrics:
@@ -109,8 +115,8 @@ the weights of another head | census.headvis | decoder
 - values = hook.values[row, place, :length]
 + values = hook.values[row, place - 1, :length]
 a distance of a head that looks ahead | census.headvis | encoder
-- metrics.remove("qk_distance")
-+ metrics.remove("spread")
+- return [name for name in metrics if not name.startswith("qk_distance")]
++ return [name for name in metrics if name != "qk_distance"]
 the smallest weights are kept | census.headvis | decoder
 - keys = rows.weights.topk(self.keys.shape[-1]).indices.sort().values
 + keys = rows.weights.topk(self.keys.shape[-1], largest=False).indices.sort().values

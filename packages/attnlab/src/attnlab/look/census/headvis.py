@@ -45,6 +45,7 @@ _METRICS = {
     "prev_token_score": ("previous", "the mean weight on the token before"),
     "pattern_entropy": ("entropy", "the mean entropy of a row of weights, in nats"),
     "qk_distance": ("distance", "the mean distance of the keys, in tokens"),
+    "qk_distance_variance": ("distance_variance", "the variance of that distance, by weight"),
     "induction_score": ("induction", "the mean weight on what followed the same token"),
     "duplicate": ("duplicate", "the mean weight on earlier tokens that are the same"),
     "first": ("first", "the mean weight on the first token, of all queries after it"),
@@ -172,7 +173,7 @@ def write_headvis(census: Census, model: nn.Module, folder: Path | str) -> None:
     """Write a census as a folder of HeadVis, which its page and Neuronpedia's loaders read.
 
     Metrics that both define alike have HeadVis' names; the census's others, effects included, stand
-    beside them. There is no `qk_distance_variance`, and a distance only where no head looks ahead.
+    beside them. There is a distance, and its variance, only where no head looks ahead.
 
     Args:
         census: the result of `census`, whose examples are read once more.
@@ -282,8 +283,7 @@ def _metrics_of(census: Census, row: JsonObject) -> list[str]:
     metrics = [name for name, (column, _) in _METRICS.items() if column in row]
     for head in census.heads:
         if any(words.endswith("ahead") for words, _ in census.distances(head)):
-            metrics.remove("qk_distance")
-            break
+            return [name for name in metrics if not name.startswith("qk_distance")]
     return metrics
 
 

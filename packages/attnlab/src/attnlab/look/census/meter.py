@@ -25,7 +25,8 @@ class BatchMeasures:
     head, query), the largest weight on any key but the text's first, and that key; NaN where there
     is no other ·
     received: (text, head, key), the sum over queries of the weights on a key · by_distance: (head,
-    distance), the sum of the weights of `distance_bins`.
+    distance), the sum of the weights of `distance_bins` · moments: (head, 2), the sums of the
+    weights times the distance and its square.
     """
 
     values: Tensor
@@ -33,6 +34,7 @@ class BatchMeasures:
     strongest_key: Tensor
     received: Tensor
     by_distance: Tensor
+    moments: Tensor
 
 
 class Meter(HeadReader):
@@ -42,7 +44,8 @@ class Meter(HeadReader):
         super().__init__(*batch)
         self._measures = [measure_of(name)[1] for name in COUNTED]
         places = torch.arange(self.shape[2], device=self.ids.device)
-        self._bins = distance_bins(places[:, None] - places)
+        away = places[:, None] - places
+        self._bins, self._powers = distance_bins(away), torch.stack((away, away.square()), -1)
         self._start = self.real.int().argmax(-1)  # padding may precede a text
         zeros = partial(torch.zeros, dtype=torch.float64)
         self.measured = BatchMeasures(
@@ -51,6 +54,7 @@ class Meter(HeadReader):
             torch.zeros(self.shape, dtype=torch.int64),
             zeros(self.shape),
             zeros(self.shape[1], NUM_DISTANCES),
+            zeros(self.shape[1], 2),
         )
 
     def read_rows(self, heads: slice, rows: WeightRows) -> None:
@@ -62,6 +66,7 @@ class Meter(HeadReader):
         weights = rows.weights.masked_fill(is_padding.unsqueeze(-1), 0.0)
         mass = weights.sum(0, dtype=torch.float64).flatten(1).cpu()
         measured.by_distance[heads].index_add_(1, self._bins[queries].flatten().cpu(), mass)
+        measured.moments[heads] += mass @ self._powers[queries].flatten(0, 1).cpu().double()
         measured.received[:, heads] += weights.sum(2, dtype=torch.float64).cpu()
         at_start = rows.keys == self._start[:, None]
         left_out = at_start[:, None, None] | ~rows.allowed

@@ -77,8 +77,9 @@ class Census:
         """Return a row for each head: its kind in words, and of each measure the mean over tokens
         with its 95 % interval (bootstrap over texts), and the number of queries where it is
         defined; None where it is nowhere. `first` is defined at queries after the first token,
-        `duplicate` and `induction` at tokens that occurred before. With effects, those of each
-        control with intervals and corrected p.
+        `duplicate` and `induction` at tokens that occurred before. `distance_variance` is that of
+        the distance over all weights. With effects, those of each control with intervals and
+        corrected p.
         """
         means = self._sketch.sums / self._sketch.counts  # NaN where nothing was measured
         ends = torch.tensor([0.025, 0.975]).double()
@@ -91,6 +92,7 @@ class Census:
                 row[f"{measure}_count"] = int(self._sketch.counts[place, index, 0])
                 row[f"{measure}_low"] = _number(low[place, index])
                 row[f"{measure}_high"] = _number(high[place, index])
+            row["distance_variance"] = self._distance_variance(index)
             if self.repeats:
                 row["induction_on_repeats"] = self.repeats[head]
             row |= self._effects_of(head)
@@ -262,6 +264,11 @@ class Census:
         for name, rows in tables.items():
             write_rows(folder / name, rows)
 
+    def _distance_variance(self, index: int) -> float | None:
+        queries = self._sketch.counts[COUNTED.index("distance"), index, 0]
+        mean, square = self._sketch.moments[index] / queries
+        return _number(square - mean.square())
+
     def _kind(self, means: Tensor) -> str:
         for measure, words in KINDS.items():
             if float(means[COUNTED.index(measure)]) >= MOST:
@@ -331,7 +338,7 @@ CENSUS_FILE = "census.json"
 
 def census_folder(path: Path) -> store.StateFolder:
     """Return the folder of a census."""
-    return store.StateFolder(path, CENSUS_FILE, "attnlab census 1", "census")
+    return store.StateFolder(path, CENSUS_FILE, "attnlab census 2", "census")
 
 
 def open_census(folder: Path | str) -> Census:

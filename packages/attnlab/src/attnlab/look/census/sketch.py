@@ -21,7 +21,7 @@ from attnlab.look.corpus.corpus import CorpusBatch
 _REPLICATES = 200
 _SAMPLED, _TOP = 3, 10  # examples of each bin, and with the largest values
 _SAMPLE = 64  # texts drawn by lot, for all heads
-_ADDED = ("sums", "counts", "histogram", "by_distance", "strongest_texts")
+_ADDED = ("sums", "counts", "histogram", "by_distance", "moments", "strongest_texts")
 
 
 @dataclass(eq=False)
@@ -29,19 +29,20 @@ class Sketch:
     """The sums of a census so far; heads in their order.
 
     sums, counts: (measure, head, 1 + replicate), of values and of queries that have one; the first
-    column counts every text once · histogram: (measure, head, bin) queries · by_distance: (head,
-    distance), see `distance_bins` · tokens (token,): the ids that were read, in order · occurrences
-    (token,) · received, strongest (head, token): sums of the weight on a token as key, and of the
-    strongest weight of a token as query · strongest_texts (head, bin): texts by their strongest
-    weight · top, sampled (head, example, 5): value, random key, text,
-    query and key of examples; sampled (head, bin · example, 5). Places without an example have text
-    -1 · sample (text, 2): random key and number of the texts with the least keys.
+    column counts every text once · histogram: (measure, head, bin) queries · by_distance (head,
+    distance), moments (head, 2): see `BatchMeasures` · tokens (token,): the ids that were read, in
+    order · occurrences (token,) · received, strongest (head, token): sums of the weight on a token
+    as key, and of the strongest weight of a token as query · strongest_texts (head, bin): texts by
+    their strongest weight · top, sampled (head, example, 5): value, random key, text, query and key
+    of examples; sampled (head, bin · example, 5). Places without an example have text -1 · sample
+    (text, 2): random key and number of the texts with the least keys.
     """
 
     sums: Tensor
     counts: Tensor
     histogram: Tensor
     by_distance: Tensor
+    moments: Tensor
     tokens: Tensor
     occurrences: Tensor
     received: Tensor
@@ -61,6 +62,7 @@ class Sketch:
             torch.zeros(shape, dtype=torch.int64),
             torch.zeros(len(COUNTED), heads, SHARE.number, dtype=torch.int64),
             zeros(heads, NUM_DISTANCES),
+            zeros(heads, 2),
             torch.zeros(0, dtype=torch.int64),
             torch.zeros(0, dtype=torch.int64),
             zeros(heads, 0),
@@ -86,7 +88,7 @@ class Sketch:
         sketch.counts = torch.einsum("mth,tr->mhr", is_there.sum(-1), times)
         for row, name in enumerate(COUNTED):
             sketch.histogram[row] = _histogram(values[row], bins_of(name).of(values[row]))
-        sketch.by_distance = measured.by_distance
+        sketch.by_distance, sketch.moments = measured.by_distance, measured.moments
         sketch._count_tokens(measured, batch)
         examples = _examples(measured, numbers, keys)
         largest = examples[..., 0].t().unsqueeze(-1)  # (text, head, 1)
