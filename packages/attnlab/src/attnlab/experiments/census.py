@@ -32,6 +32,7 @@ from attnlab.look.corpus.measures import Measurer, measure_of
 from attnlab.look.corpus.text_rows import rows_of
 from attnlab.look.heads import chosen_heads
 from attnlab.look.long_text.inputs import arguments_for, reading_attentions
+from attnlab.memory import give_back_large_blocks
 from attnlab.pretrained.text import device_of
 from attnlab.train.observer import Observer, SilentObserver
 
@@ -116,6 +117,7 @@ def add_effects(
         WrongUsage: heads or texts that the model does not have.
         CouldNotRun: the folder cannot be written.
     """
+    give_back_large_blocks()  # thousands of passes in threads
     chosen = chosen_heads(model, reading_attentions(model), list(result.heads))
     rows, result.caution = head_effects(model, result.sample(texts), chosen, seed=seed, how=how)
     result.effects = [row for row in rows if row["head"] in result.heads]
