@@ -149,6 +149,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"{guess}: {listed}, … ({len(names)} in all)"
 
 
+def no_attribute(module: str, name: str, known: Iterable[str]) -> AttributeError:
+    """Return the error for a name that a module of attnlab lacks."""
+    hint = did_you_mean(name, known)
+    return AttributeError(f"module {module!r} has no attribute {name!r}; {hint}")
+
+
 def require_known(what: str, name: object, known: Collection[str]) -> None:
     """Raise unless this is one of the known names, which the message lists."""
     if name not in list(known):

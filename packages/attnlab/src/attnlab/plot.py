@@ -5,7 +5,7 @@ In a notebook they appear below their cell, without a magic.
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec
+from typing import TYPE_CHECKING, NoReturn, ParamSpec
 
 from attnlab.draw.attention import (
     draw_difference,
@@ -16,6 +16,7 @@ from attnlab.draw.attention import (
     draw_trace,
 )
 from attnlab.draw.attention import save_figure as save
+from attnlab.errors import no_attribute
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,3 +46,8 @@ heads = _below_cell(draw_heads)
 long_map = _below_cell(draw_long_map)
 measure = _below_cell(draw_measure)
 trace = _below_cell(draw_trace)
+
+if not TYPE_CHECKING:  # a type checker knows the names
+
+    def __getattr__(name: str) -> NoReturn:
+        raise no_attribute(__name__, name, __all__)

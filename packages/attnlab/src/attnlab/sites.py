@@ -11,6 +11,7 @@ attribute look-up. Recordings and edits, on the floors above, are hooks; this fi
 
 import difflib
 import fnmatch
+import re
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -297,12 +298,17 @@ def site_names(model: nn.Module) -> list[str]:
     return [site_of(path, site) for path, part in parts_of(model) for site in part.sites]
 
 
-def parts_of(model: nn.Module) -> list[tuple[str, SitedModule]]:
-    """List the modules of a model that have hook points, with their paths."""
+def require_model(model: object) -> None:
+    """Raise unless this is a torch module."""
     if not isinstance(model, nn.Module):
         raise WrongUsage(
             f'expected a model, such as attnlab.load("runs/sorting"); got {model_words(model)}.'
         )
+
+
+def parts_of(model: nn.Module) -> list[tuple[str, SitedModule]]:
+    """List the modules of a model that have hook points, with their paths."""
+    require_model(model)
     parts, seen, waiting = [], set(), [("", model)]
     while waiting:  # as named_modules, which takes four times as long
         path, module = waiting.pop()
@@ -348,8 +354,29 @@ def matches(pattern: str, model: nn.Module, names: Sequence[str] | None = None) 
     return matching
 
 
+QUERY_ADVICE = (
+    "write its attention with torch.nn.functional.scaled_dot_product_attention, whose queries and "
+    "keys are seen"
+)
+"""How a hand-written softmax is made to show its queries and keys."""
+
+STREAM_ADVICE = (
+    "for its residual stream, write its attention with "
+    "torch.nn.functional.scaled_dot_product_attention and each block as a class of blocks, from "
+    "stream to stream, and open it with attnlab.load (see docs/build.md)"
+)
+"""How a hand-written model is made to show its residual stream."""
+
+
 def _guess(pattern: str, names: Sequence[str]) -> str:
     """Name the closest site, or kind of site where a pattern names one, and list the others."""
+    suffix = site_suffix(pattern.replace("*", ""))
+    if suffix.startswith("residual_") and suffix in SITES.keys() - set(map(site_suffix, names)):
+        return f"{STREAM_ADVICE}."
+    if "*" in pattern:
+        numbered = {re.sub(r"\b\d+\b", "*", name): None for name in names}
+        if close := difflib.get_close_matches(pattern, numbered, n=1):
+            return f"did you mean {close[0]!r}? Known: {', '.join(numbered)}"
     guess = did_you_mean(pattern, names)
     if guess.startswith("did you mean"):
         return guess

@@ -22,13 +22,21 @@ Edits of masks, scores and weights are in `attention_edits.py`; of heads and all
     ['cat', '2..4']
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
 from attnlab.edits import attention_edits, site_edits
 from attnlab.edits.application import edit
 from attnlab.edits.attention_edits import *  # noqa: F403
 from attnlab.edits.certificate import Certificate
 from attnlab.edits.edit import Edit, edits_from_json, edits_to_json
 from attnlab.edits.site_edits import *  # noqa: F403
+from attnlab.errors import no_attribute
 
 __all__ = ["Certificate", "Edit", "edit", "edits_from_json", "edits_to_json"]
 __all__ += attention_edits.__all__
 __all__ += site_edits.__all__
+
+if not TYPE_CHECKING:  # a type checker knows the names
+
+    def __getattr__(name: str) -> NoReturn:
+        raise no_attribute(__name__, name, __all__)

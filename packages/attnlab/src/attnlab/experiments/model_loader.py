@@ -71,6 +71,10 @@ def load(
 
         _refuse(options, "belongs to a model that is opened; this one is open already.")
         return attach(model, tokenizer=tokenizer, example=example)
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        raise WrongUsage(
+            f"load takes a module, not its class: attnlab.load({model.__name__}(...))."
+        )
     if not isinstance(model, str | os.PathLike):
         raise WrongUsage(
             f"load takes a folder, a file, a hub id or a torch module; got {type_words(model)}."

@@ -20,12 +20,13 @@ from attnlab.errors import CouldNotRun, WrongUsage, not_none
 from attnlab.models.decoder import Decoder
 from attnlab.models.encoder import Encoder
 from attnlab.models.encoder_decoder import EncoderDecoder
+from attnlab.models.single_head import SingleHead
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.model_trace import ModelTrace, TracedAttention, TracedCall
 from attnlab.pretrained.structure import StackStructure
 from attnlab.pretrained.text import device_of, text_config
 from attnlab.pretrained.tracing import trace_model
-from attnlab.sites import set_aside, site_of
+from attnlab.sites import STREAM_ADVICE, require_model, set_aside, site_of
 
 Function = Callable[[Tensor], Tensor]
 _Named = list[tuple[str, Function]]
@@ -87,18 +88,20 @@ def lens_stack(model: nn.Module) -> tuple[str, int]:
         WrongUsage: no lens reads models of this kind.
         CouldNotRun: a foreign model without an output embedding.
     """
+    require_model(model)
     if isinstance(model, Pretrained):
         _reader_of(model)
         stack = model.structure.stacks[-1]
         return site_of(stack.name, ""), len(stack.blocks)
     got = type(model).__name__
     is_headless = isinstance(model, Encoder) and model.head is None
+    advice = "" if is_headless or isinstance(model, SingleHead) else f"; {STREAM_ADVICE}"
     if is_headless:
         got += " without classes"
     if is_headless or not isinstance(model, Decoder | EncoderDecoder | Encoder):
         raise WrongUsage(
             "a lens reads a decoder, an encoder–decoder, an encoder with classes or a pretrained "
-            f"model; got {got}, which has no read-out."
+            f"model; got {got}, which has no read-out{advice}."
         )
     if isinstance(model, EncoderDecoder):
         return "decoder.", len(model.decoder.layers)
@@ -142,7 +145,8 @@ def block_steps(model: nn.Module, stack: str) -> list[list[AnatomyStep]]:
     if not isinstance(model, Decoder | Encoder | EncoderDecoder | Pretrained):
         raise WrongUsage(
             "a score is taken apart in a decoder, an encoder, an encoder–decoder or a pretrained "
-            f"model; got {type(model).__name__}, which has no residual stream of blocks."
+            f"model; got {type(model).__name__}, which has no residual stream of blocks; "
+            f"{STREAM_ADVICE}."
         )
     if not isinstance(model, Pretrained):
         blocks: Any = getattr(model, stack) if stack else model
@@ -231,7 +235,7 @@ def _blocks_of(model: Pretrained, stack: StackStructure, seen: ModelTrace) -> li
     calls = {call.place: call for call in seen.calls}
     places = [block.place for block in stack.blocks if block.place]
     if len(places) != len(stack.blocks):
-        raise not_a_sum(f"no module of {model.name} is a block with its residual stream")
+        raise CouldNotRun(f"no module of {model.name} is a block; {STREAM_ADVICE}.")
     return [calls[place] for place in places]
 
 
@@ -245,7 +249,8 @@ def _reader_of(model: Pretrained) -> str:
                 return str(path)
     raise CouldNotRun(
         f"{type(model.foreign).__name__} has no output embedding that a lens can read: it needs "
-        'get_output_embeddings() to return that module, and an output with "logits".'
+        'get_output_embeddings() to return that module, and an output {"logits": ...}, as in '
+        "docs/build.md."
     )
 
 

@@ -152,6 +152,8 @@ def _heads_of(
         known = f"{', '.join(layers):.200}"
         if len(layers) > 1 and layers == list(map(str, range(len(layers)))):
             known = f"0 to {len(layers) - 1}"
+        else:
+            known += f", whose first head is {layers[0]}.0"
         raise WrongUsage(f"there is no head {name}; the layers with heads are {known}.")
     if layer not in by_name or not head.isdecimal():
         # the paths of parts name the layers once more: they are guessed, and listed only then

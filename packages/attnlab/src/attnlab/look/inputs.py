@@ -77,6 +77,9 @@ class Call:
         except TypeError:
             self._check_fits(model)
             raise
+        except IndexError as error:
+            self._check_ids(model, error)
+            raise
         if not isinstance(output, Tensor):  # a single head returns an Attention
             output = getattr(output, "output", None)
         if not isinstance(output, Tensor):
@@ -154,6 +157,23 @@ class Call:
             if isinstance(value, Tensor) and _has_rows(name, value):
                 tensors[name] = value
         return tensors
+
+    def _check_ids(self, model: nn.Module, error: IndexError) -> None:
+        """Raise if an id or a position may be beyond a table of the model."""
+        modules = model.named_modules()
+        tables = [
+            f"{path.removeprefix('foreign.')} has {module.num_embeddings:,}"
+            for path, module in modules
+            if isinstance(module, nn.Embedding)
+        ]
+        ids = [tensor for tensor in self._of_rows().values() if has_integers(tensor)]
+        if tables and ids and "out of range" in str(error):
+            raise WrongUsage(
+                f"an id or a position is beyond an embedding of {type(model).__name__}: the inputs "
+                f"have ids from {min(int(one.min()) for one in ids):,} to "
+                f"{max(int(one.max()) for one in ids):,} and up to "
+                f"{max(one.shape[-1] for one in ids):,} positions, and {', '.join(tables)} rows."
+            ) from error
 
     def _check_fits(self, model: nn.Module) -> None:
         """Raise unless the model's forward takes these arguments."""

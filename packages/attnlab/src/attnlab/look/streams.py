@@ -9,7 +9,7 @@ from attnlab.errors import CouldNotRun, not_none
 from attnlab.look.anatomy import AnatomyStep, HeadsStep, NormStep, block_steps
 from attnlab.look.inputs import foreign_of
 from attnlab.pretrained.model import Pretrained
-from attnlab.sites import part_of, site_names, site_of
+from attnlab.sites import QUERY_ADVICE, STREAM_ADVICE, part_of, site_names, site_of
 
 
 class Stream(NamedTuple):
@@ -79,7 +79,12 @@ def streams_of(model: nn.Module, part: str) -> Streams:
     lacking = wanted - set(site_names(model))
     if lacking:
         kind = type(foreign_of(model)).__name__
-        raise CouldNotRun(f"queries and keys of this {kind} are not seen: no site {min(lacking)}.")
+        advice = STREAM_ADVICE
+        if lacking <= {f"{part}.query", f"{part}.key"}:
+            advice = f"it has a softmax of its own; {QUERY_ADVICE}"
+        raise CouldNotRun(
+            f"queries and keys of this {kind} are not seen, no site {min(lacking)}: {advice}."
+        )
     return Streams(query, key)
 
 

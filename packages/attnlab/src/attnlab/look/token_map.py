@@ -40,6 +40,8 @@ class TokenMaps:
         self._model = model
         self._maps: dict[tuple[tuple[str, ...], tuple[str, ...]], Tensor | None] = {}
         self._anatomy: Anatomy | None = None
+        if not hasattr(foreign_of(model), "get_input_embeddings") and isinstance(model, Pretrained):
+            return  # a hand-written model that does not name them
         try:
             self._stack = lens_stack(model)[0].rstrip(".")
             self._anatomy = anatomy_of(model)

@@ -1,15 +1,16 @@
 """Generation: one token after another, greedily or by sampling, with a key/value cache or
 without."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from attnlab.display import displayed
-from attnlab.errors import WrongUsage, type_words
+from attnlab.display import displayed, short
+from attnlab.errors import WrongUsage, model_words, type_words
 from attnlab.parts.cache import Cache
 from attnlab.shapes import require_integer, shape_text
 
@@ -79,8 +80,13 @@ def generate(
     torch.Size([1, 7])
     """
     _check_request(prompt, num_tokens, temperature, top_k)
+    if not callable(model):
+        raise WrongUsage(f"generate takes a model, then a prompt; got {model_words(model)}.")
     makes = getattr(model, "predictor", None)  # a pretrained model makes one for each generation
     predictor: Predictor = model if makes is None else makes()
+    takes = inspect.signature(getattr(model, "forward", model)).parameters
+    if makes is None and "cache" not in takes:
+        predictor, use_cache = _without_cache(model), False
     cache = Cache() if use_cache else None
     tokens, fresh = prompt, prompt
     ended = torch.zeros(prompt.shape[0], dtype=torch.bool, device=prompt.device)
@@ -103,6 +109,21 @@ def generate(
     if not history:
         return Generation(tokens, torch.empty(prompt.shape[0], 0, 0, device=prompt.device))
     return Generation(tokens, torch.stack(history, 1))
+
+
+def _without_cache(model: Callable[[Tensor], Tensor]) -> Predictor:
+    """Return a model that knows no cache as a predictor, which reads all tokens each time."""
+
+    def predict(tokens: Tensor, *, cache: Cache | None = None) -> Tensor:
+        logits = model(tokens)
+        if not (isinstance(logits, Tensor) and logits.shape[:2] == tokens.shape):
+            raise WrongUsage(
+                "generate needs a model from ids (batch, length) to logits (batch, length, "
+                f"vocabulary); {type_words(model)} returns {short(logits)}."
+            )
+        return logits
+
+    return predict
 
 
 def _check_request(prompt: Tensor, num_tokens: int, temperature: float, top_k: int | None) -> None:

@@ -28,6 +28,7 @@ from attnlab.models.decoder import Decoder, DecoderConfig
 from attnlab.models.encoder import Encoder, EncoderConfig
 from attnlab.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from attnlab.models.single_head import SingleHead, SingleHeadConfig
+from attnlab.sites import require_model
 
 MODELS: dict[str, tuple[type[nn.Module], type[Config]]] = {
     "decoder": (Decoder, DecoderConfig),
@@ -44,7 +45,10 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
     kinds: dict[Any, str] = {model_class: kind for kind, (model_class, _) in MODELS.items()}
     if type(model) not in kinds:
         known = ", ".join(kind.__name__ for kind in kinds)
-        raise CouldNotRun(f"only these models can be saved: {known}; got {type(model).__name__}.")
+        raise CouldNotRun(
+            f"only these models can be saved: {known}; got {type(model).__name__}. Keep the "
+            'weights of another by torch.save(model.state_dict(), "model.pt").'
+        )
     config: Any = model.config
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     return {"kind": kinds[type(model)], "dtype": dtype, "config": config.to_mapping()}
@@ -89,10 +93,11 @@ def save_model(model: nn.Module, folder: Path | str) -> Path:
     >>> bool((again(tokens) == model(tokens)).all())
     True
     """
-    folder = Path(folder)
+    require_model(model)
+    folder, description = Path(folder), describe_model(model)
     make_folder(folder)
     save_weights(model, folder / "model.safetensors")
-    write_json(folder / "config.json", {"model": describe_model(model)})
+    write_json(folder / "config.json", {"model": description})
     return folder
 
 

@@ -7,6 +7,8 @@ A function, not a module: a probability of 0, the usual case here, then costs no
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from attnlab.sites import require_model
+
 
 def dropped(x: Tensor, probability: float, *, is_training: bool) -> Tensor:
     """Drop numbers of any shape in training; return x itself otherwise."""
@@ -17,6 +19,7 @@ def dropped(x: Tensor, probability: float, *, is_training: bool) -> Tensor:
 
 def drops_out(model: nn.Module) -> bool:
     """Does some part of a model, PyTorch's own dropout too, drop anything now?"""
+    require_model(model)
     return any(part.training and _probability(part) for part in model.modules())
 
 

@@ -20,7 +20,7 @@ from attnlab.pretrained.structure import find_structure
 from attnlab.pretrained.text import is_encoder_decoder
 from attnlab.pretrained.tracing import Inputs, first_tensor, trace_model
 from attnlab.pretrained.verify import require_batch_first, require_visited, verify
-from attnlab.sites import SitedModule
+from attnlab.sites import STREAM_ADVICE, SitedModule
 
 
 def attach(
@@ -81,7 +81,7 @@ def _require_hookable(foreign: nn.Module) -> None:
     """Raise unless hooks can be installed in a model as it is."""
     kind = type(foreign).__name__
     if any(isinstance(module, SitedModule) for module in foreign.modules()):
-        raise WrongUsage(f"{kind} has hook points already: use it as it is.")
+        raise WrongUsage(f"{kind} has hook points already: use it as it is; {STREAM_ADVICE}.")
     if isinstance(foreign, nn.DataParallel | nn.parallel.DistributedDataParallel):
         raise WrongUsage(f"{kind} runs copies of a model; load the model itself: model.module.")
     for path, module in foreign.named_modules():

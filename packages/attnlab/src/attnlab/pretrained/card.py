@@ -34,6 +34,8 @@ def pretrained_card(model: Any) -> Card:
     facts.append(("parameters", f"{count_numbers(parameters):,}, {', '.join(dtypes)}"))
     facts.append(("attention by", ", ".join(sorted({point.backend for point in points}))))
     gives = "logits" if "logits" in model.sites else "vectors"
+    if gives == "vectors" and config is None:  # a hand-written model, whose output has no name
+        gives = "a tensor: logits or vectors"
     if model.tokenizer is None:
         gives += "; no tokenizer: it reads ids, not texts"
     facts.append(("gives", gives))

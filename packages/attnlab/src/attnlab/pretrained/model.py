@@ -65,7 +65,11 @@ class ForeignPredictor:
         can_generate = getattr(model.foreign, "can_generate", None)
         if "logits" not in model.sites or (callable(can_generate) and not can_generate()):
             kind = type(model.foreign).__name__
-            raise WrongUsage(f"{model.name}, a {kind}, does not generate text token by token.")
+            advice = "."
+            if "logits" not in model.sites:
+                advice = ', unless its forward returns {"logits": ...}.'
+            who = f"{model.name}, a {kind}," if model.name != kind else kind
+            raise WrongUsage(f"{who} does not generate text token by token{advice}")
         self._model, self._reads, self._given = model, reads, inputs
         self._past: Any = None
         self._read: Tensor | None = None
@@ -85,7 +89,9 @@ class ForeignPredictor:
         else:
             self._read = tokens
         new = tokens if self._past is not None else self._read
-        cached = {"past_key_values": self._past, "use_cache": True}
+        cached = {}
+        if "past_key_values" in self._model._takes:
+            cached = {"past_key_values": self._past, "use_cache": True}
         output = self._model.foreign(**{**options, **cached, self._reads: new})
         self._past = output.get("past_key_values")  # None: the model reads all tokens each time
         memory = output.get("encoder_last_hidden_state")
@@ -253,7 +259,7 @@ class Pretrained(ForeignModel):
                 f"{self.name} answers a source: attnlab.generate(model.conditioned(source), "
                 "start, ...), where start holds the decoder's first ids, (batch, 1)."
             )
-        return ForeignPredictor(self, "input_ids", {})
+        return ForeignPredictor(self, self.input_names[0], {})
 
     def conditioned(self, source: Tensor, *, real: Tensor | None = None) -> ForeignPredictor:
         """Return a predictor of an encoder–decoder's target for a source, for one

@@ -160,7 +160,7 @@ def _blocks_by_list(trace: ModelTrace) -> dict[str, list[TracedBlock]]:
     containers: dict[str, list[TracedBlock]] = {}
     for attention in trace.attentions:
         block = _block_of(attention, trace)
-        container = attention.path
+        container = _list_of_dicts(attention.path, trace)
         if block is not None:
             container = _list_of(block.path.rpartition(".")[0], trace)
         blocks = containers.setdefault(container, [])
@@ -169,6 +169,15 @@ def _blocks_by_list(trace: ModelTrace) -> dict[str, list[TracedBlock]]:
         else:
             blocks.append((block, [attention]))
     return containers
+
+
+def _list_of_dicts(path: str, trace: ModelTrace) -> str:
+    """Return the list that holds an attention in an entry that is no module of its own, such as a
+    `ModuleDict` whose parts the model calls; an attention anywhere else is its own list."""
+    number = re.search(r"(?<=\.)\d+(?=\.)", path)
+    if number is None or _calls_at(re.escape(path[: number.end()]), trace):
+        return path
+    return path[: number.start() - 1]
 
 
 def _with_others(container: str, blocks: list[TracedBlock], trace: ModelTrace) -> list[TracedBlock]:

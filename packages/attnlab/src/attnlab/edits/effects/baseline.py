@@ -12,7 +12,15 @@ from attnlab.look.recording.kept_call import KeptCall, KeptMask
 from attnlab.parts.attend import attention_weights
 from attnlab.parts.dropout import drops_out
 from attnlab.parts.heads import share_heads
-from attnlab.sites import AttentionCall, Hook, hooks_of, installed, site_of, site_suffix
+from attnlab.sites import (
+    QUERY_ADVICE,
+    AttentionCall,
+    Hook,
+    hooks_of,
+    installed,
+    site_of,
+    site_suffix,
+)
 
 _ALWAYS = ("heads", "residual_after", "embedding")
 
@@ -185,11 +193,16 @@ def scores_of(call: AttentionCall, head: int | None = None) -> tuple[Tensor, Ten
     Raises:
         WrongUsage: this attention computes its scores from more than queries, keys and a mask.
     """
+    if not call.query.shape[-1]:
+        raise WrongUsage(
+            "this model's attention is a softmax of its own, whose queries and keys are not seen: "
+            f"{QUERY_ADVICE}, or change the weights by edits, such as CutEdge or UniformPattern."
+        )
     if not call.is_whole:
         raise WrongUsage(
-            "this model's scores depend on more than queries, keys and a mask (soft-capped scores, "
-            "sinks, or a softmax alone), so patterns cannot be computed here; change the weights "
-            "by edits instead, such as CutEdge or UniformPattern."
+            "this model's scores depend on more than queries, keys and a mask (soft-capped scores "
+            "or sinks), so patterns cannot be computed here; change the weights by edits instead, "
+            "such as CutEdge or UniformPattern."
         )
     query, key, value = call[:3]
     mask = KeptMask(call.mask, query.shape[-2], key.shape[-2], query.device)

@@ -119,8 +119,8 @@ class CorpusPass:
         settings: JsonObject,
     ) -> None:
         self.corpus = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
-        self._model, longest = model, longest_of(model, self.corpus.max_length)
         self._heads = chosen_heads(model, reading_attentions(model), heads)
+        self._model, longest = model, longest_of(model, self.corpus.max_length)
         if not self._heads:
             raise WrongUsage("heads= has no head; leave it out for all.")
         names = [head_name(part, head) for part, some in self._heads.items() for head in some]

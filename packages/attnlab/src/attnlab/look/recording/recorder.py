@@ -428,7 +428,8 @@ def _description(model: nn.Module) -> JsonObject:
         named = {} if reader_of(model) is None else {"name": model_name(model)}
         return describe_model(model) | named | ({"heads": dict(labels)} if labels else {})
     if isinstance(model, Pretrained):
-        return {"kind": f"{model.name}, {type(model.foreign).__name__}"}
+        kind = type(model.foreign).__name__
+        return {"kind": kind if model.name == kind else f"{model.name}, {kind}"}
     return {"kind": type(model).__name__}
 
 
