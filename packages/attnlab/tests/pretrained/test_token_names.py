@@ -174,3 +174,14 @@ def test_a_regular_expression_that_panics_is_told(pattern, tmp_path, capfd):
 def test_usual_tokenizers_read_short_and_long_texts_as_ever(make):
     for text in ("a café ﷺ", "the cat sat on the mat, ﷺ 🙂 " * 1_000):
         assert tokenized(make(), text)["input_ids"] == make()(text)["input_ids"]
+
+
+def test_a_text_beyond_what_a_rotary_model_was_made_for_is_refused_before_it_is_read():
+    foreign, tokenizer = made("llama")
+    foreign.config.max_position_embeddings = 40
+    reader = attach(foreign, tokenizer=tokenizer)
+    told = r"was made for 40: .*summarize_document\(model, text, beyond=True\)"
+    with pytest.raises(WrongUsage, match=told):
+        attnlab.record(reader, "the cat " * 30, "layers.0.attention.weights")
+    named = reader.inputs("the cat " * 30, beyond=True)
+    assert named["input_ids"].shape[1] > 40

@@ -29,6 +29,7 @@ def text_inputs(
     pair: str | Sequence[str] | None = None,
     *,
     target: str | Sequence[str] | None = None,
+    beyond: bool = False,
 ) -> dict[str, Tensor]:
     """Return what a model takes by name: each (batch, length), shorter texts padded on the right.
 
@@ -37,6 +38,7 @@ def text_inputs(
         pair: the second text of each, for models that read two.
         target: what the decoder of an encoder–decoder reads after the start token; None for the
             start token alone.
+        beyond: allow more tokens than the model was made for, where its positions have no end.
 
     Raises:
         CouldNotRun: the model has no tokenizer.
@@ -50,7 +52,7 @@ def text_inputs(
     takes = inspect.signature(foreign.forward).parameters
     both = zip(texts, pairs, strict=True)
     rows = [tokenized(tokenizer, one, other, verbose=False) for one, other in both]
-    _check_lengths(model, [len(row["input_ids"]) for row in rows], texts)
+    _check_lengths(model, [len(row["input_ids"]) for row in rows], texts, beyond=beyond)
     names = sorted(rows[0].keys() & {*takes, "input_ids"})
     named = {name: [row[name] for row in rows] for name in names}
     if is_encoder_decoder(foreign):
@@ -133,6 +135,13 @@ def max_tokens(model: nn.Module) -> int | None:
     return most
 
 
+def length_made_for(model: nn.Module) -> int | None:
+    """Return how many tokens a foreign model was trained to read; None if its config does not
+    say."""
+    most = getattr(text_config(model), "max_position_embeddings", None)
+    return most if isinstance(most, int) and most > 0 else None
+
+
 def text_config(model: nn.Module) -> Any:
     """Return the config of the part of a foreign model that reads text, or None."""
     config: Any = getattr(model, "config", None)
@@ -194,7 +203,9 @@ def _listed(text: str | Sequence[str], what: str) -> list[str]:
     return list(texts)
 
 
-def _check_lengths(model: Any, lengths: Sequence[int], texts: Sequence[str]) -> None:
+def _check_lengths(
+    model: Any, lengths: Sequence[int], texts: Sequence[str], *, beyond: bool
+) -> None:
     if not min(lengths):
         text = texts[lengths.index(0)]
         raise WrongUsage(f"the tokenizer of {model.name} finds no token in {text!r:.80}.")
@@ -203,6 +214,13 @@ def _check_lengths(model: Any, lengths: Sequence[int], texts: Sequence[str]) -> 
         raise WrongUsage(
             f"the text has {max(lengths):,} tokens, and this model reads at most {most:,}, "
             "special ones included; shorten it."
+        )
+    made_for = length_made_for(model.foreign)
+    if made_for is not None and max(lengths) > made_for and not beyond:
+        raise WrongUsage(
+            f"the text has {max(lengths):,} tokens, and this model was made for {made_for:,}: "
+            "shorten it, summarize its attention by attnlab.summarize_document(model, text, "
+            "beyond=True), or read it anyway by model.inputs(text, beyond=True)."
         )
 
 

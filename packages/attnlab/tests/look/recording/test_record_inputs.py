@@ -107,7 +107,7 @@ def test_sites_go_with_inputs_and_gradients_with_a_with(model):
 
 
 def test_no_hook_is_left_in_the_model_when_the_inputs_do_not_fit(model):
-    with pytest.raises(IndexError):
+    with pytest.raises(WrongUsage, match="ids from 10,000"):
         record(model, torch.tensor([[10_000]]))
     assert not model.is_hooked
     with pytest.raises(KeyError), record(model, "*.weights"):

@@ -23,7 +23,7 @@ from attnlab.look.inputs import foreign_of
 from attnlab.look.recording.budget import in_words
 from attnlab.look.summaries.summary import cell_size
 from attnlab.pretrained.model import Pretrained
-from attnlab.pretrained.text import max_tokens, text_config
+from attnlab.pretrained.text import length_made_for, max_tokens, text_config
 from attnlab.sites import AttentionCall
 
 _NUMBERS = 9  # numbers of a summary for each query, beside the top keys
@@ -66,7 +66,7 @@ def document_inputs(
     if not isinstance(document, str):
         ids = _checked(document)
     elif isinstance(model, Pretrained):
-        more = model.inputs(document)
+        more = model.inputs(document, beyond=True)
         ids = more.pop("input_ids")
         more.pop("decoder_input_ids", None)
         if bool(more.get("attention_mask", ids == ids).all()):
@@ -77,10 +77,10 @@ def document_inputs(
     check_ids(model, ids)
     foreign, length = foreign_of(model), ids.shape[1]
     most = max_tokens(foreign)
-    made_for = getattr(text_config(foreign), "max_position_embeddings", None)
+    made_for = length_made_for(foreign)
     if most is not None and length > most:
         raise WrongUsage(f"{length:,} tokens are more than the model's {most:,} positions.")
-    if isinstance(made_for, int) and 0 < made_for < length and not beyond:
+    if made_for is not None and made_for < length and not beyond:
         raise WrongUsage(
             f"{length:,} tokens, and the model was made for {made_for:,}; shorten the text, or "
             "pass beyond=True (--beyond) to read it anyway."
