@@ -288,7 +288,7 @@ def _is_side(check: Check, cases: Sequence[Case]) -> bool:
 
 
 def _has_results(cases: Sequence[Case]) -> bool:
-    return any(case.answer in ("result", "value") for case in cases)
+    return any(case.answer in ("result", "value") and not case.beside for case in cases)
 
 
 def _is_related(

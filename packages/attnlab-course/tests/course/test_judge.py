@@ -7,7 +7,7 @@ import torch
 
 from attnlab_course.cases import make_questions
 from attnlab_course.catalog import find_exercise
-from attnlab_course.cells import solution_text
+from attnlab_course.cells import solution_text, with_line
 from attnlab_course.compare import Other, difference, is_same, read_answer
 from attnlab_course.exercise import join_mistakes, single_mistakes
 from attnlab_course.feedback import feedback_lines, mistake_hint
@@ -292,6 +292,16 @@ def test_gradients_are_judged_where_the_values_are_wrong(name, slip, part):
     assert checks(source)["gradients"]
     assert part in source
     assert not checks(source.replace(part, f"{part}.detach()"))["gradients"]
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax", "causal_heads", "torch_transformer", "next_token_loss"]
+)
+@pytest.mark.parametrize("line", ["return {}", "return 2 * {}", "return 0 * {}", "return {}.sum()"])
+def test_the_gradient_of_an_answer_that_computes_nothing_gives_no_point(name, line):
+    first = {"softmax": "x", "causal_heads": "x", "torch_transformer": "seq"}.get(name, "logits")
+    source = with_line(find_exercise(name).source, line.format(first))
+    assert check_here(questions_of(name), source).points == 0
 
 
 def test_of_a_mistake_alone_one_case_is_shown_and_of_one_error_everywhere_too():
