@@ -52,22 +52,26 @@ def list_(*, exercises: Own = None, as_json: AsJson = False) -> int:
 
 
 @course.command
-def start(name: str, /, *, where: CourseOptions = HERE, again: Switch = False) -> int:
-    """Begin an exercise: write its program and its notebook, with the statement in both.
+def start(name: str, /, *more: str, where: CourseOptions = HERE, again: Switch = False) -> int:
+    """Begin exercises: write the program and the notebook of each, with the statement in both.
 
     Parameters
     ----------
     name
         The exercise; attnlab course list has them.
+    more
+        Further exercises.
     again
         Replace the answer that is there.
     """
-    workspace, exercise = where.workspace(), where.exercise(name)
-    written = workspace.start(exercise, again=again)
-    say(f"{exercise.parts.title}, about {exercise.parts.minutes} minutes")
-    for path in written:
-        say(f"  {path}")
-    say(f"write your answer in one of the first two, then: attnlab course check {name}")
+    workspace = where.workspace()
+    for exercise in [where.exercise(wanted) for wanted in (name, *more)]:
+        written = workspace.start(exercise, again=again)
+        say(f"{exercise.parts.title}, about {exercise.parts.minutes} minutes")
+        for path in written:
+            say(f"  {path}")
+        check_it = f"attnlab course check {exercise.name}"
+        say(f"write your answer in one of the first two, then: {check_it}")
     return 0
 
 

@@ -139,7 +139,7 @@ def _show(book: "Gradebook", alike: "list[Alike]", out: Path) -> None:
     for words, students in (
         ("refused, as no answer in them could be read", unread),
         ("refused, as they are not on the list of students", book.unlisted_words),
-        ("refused, as they are no submissions", book.passed_over),
+        ("passed over, as they are no submissions", book.passed_over),
         ("on the list of students, nothing handed in", book.absent),
         (f"{no_time}, so they count as in time", book.without_time),
     ):

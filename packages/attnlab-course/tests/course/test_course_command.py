@@ -64,6 +64,19 @@ def test_a_hint_is_on_the_check_that_failed_where_the_mistake_is_not_known(capsy
     assert "1 of 4" in run(capsys, "hint", "decoder_layer")[1]
 
 
+def test_several_exercises_are_begun_at_once_and_other_commands_take_one(capsys, tmp_path):
+    status, out, _ = run(capsys, "start", "causal_mask", "layer_norm")
+    assert status == 0
+    for name in ("causal_mask", "layer_norm"):
+        assert (tmp_path / "course" / f"{name}.ipynb").is_file()
+        assert f"then: attnlab course check {name}\n" in out
+    assert run(capsys, "start", "padding_mask", "layer_nrom")[0] == 2
+    assert not (tmp_path / "course" / "padding_mask.py").exists()
+    status, _, told = run(capsys, "hint", "causal_mask", "layer_norm")
+    assert status == 2
+    assert "Give one at a time; if these are the words of one input" in " ".join(told.split())
+
+
 @pytest.mark.parametrize(
     "name", sampled(["attention", "predict_lookup", "identity", "reflect_model"], 2)
 )

@@ -54,6 +54,15 @@ def test_a_download_that_was_not_unpacked_is_refused_and_its_cell_is_a_question(
     assert '"class","class","?",' in (room / "grades" / "grades.csv").read_text()
 
 
+def test_a_note_beside_the_submissions_is_passed_over_and_not_counted(room, capsys):
+    (room / "submissions" / "Ada.zip").write_bytes(zip_of({"double.py": GOOD}))
+    (room / "submissions" / "notes.txt").write_text("Of mine.")
+    grade(room / "submissions", out=room / "grades", course=room / "course.toml", quiet=True)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "1 handed in: 1 read, 0 refused" in told
+    assert "passed over, as they are no submissions: notes.txt" in told
+
+
 def test_a_file_that_cannot_be_read_waits_beside_one_that_can(room, capsys):
     folder = room / "submissions" / "Ina Nopython_1009_assignsubmission_file_"
     folder.mkdir()

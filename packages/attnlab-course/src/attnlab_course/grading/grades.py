@@ -192,14 +192,14 @@ class Gradebook:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """What was handed in and is in no gradebook or without a grade, as nothing can be read."""
-        rows = [row.student for row in self.rows if self.state(row) in ("refused", "unlisted")]
-        return (*rows, *self.passed_over)
+        """Whose submissions are in no gradebook or without a grade, as nothing can be read."""
+        states = "refused", "unlisted"
+        return tuple(row.student for row in self.rows if self.state(row) in states)
 
     @property
     def handed_in(self) -> int:
-        """How many entries were handed in: those read and those refused."""
-        return len(self.rows) - len(self.absent) + len(self.passed_over)
+        """How many submissions were handed in: those read and those refused."""
+        return len(self.rows) - len(self.absent)
 
     @property
     def without_time(self) -> tuple[str, ...]:

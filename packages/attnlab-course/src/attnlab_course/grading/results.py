@@ -27,6 +27,7 @@ def class_results(book: Gradebook, alike: Sequence[Alike]) -> dict[str, object]:
         "students": [student_result(book, row) for row in book.rows],
         "handed_in": book.handed_in,
         "refused": list(book.refused),
+        "passed_over": list(book.passed_over),
         "alike": list(map(vars, alike)),
     }
 

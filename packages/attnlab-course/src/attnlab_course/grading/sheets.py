@@ -1,8 +1,8 @@
 """Tables for people: cells that no spreadsheet runs, and sheets that are filled and kept.
 
 A cell that begins with = + - @ or a tab is a formula to a spreadsheet; an apostrophe before it
-makes it a text. Within a cell the same stands after other separators, at which a spreadsheet may
-split.
+makes it a text. The same stands within a cell after a semicolon: where that is a spreadsheet's
+separator, it splits there in spite of the quotes. At a comma no quoted cell is split.
 """
 
 import csv
@@ -18,7 +18,7 @@ from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
 from attnlab_course.grading.file_names import inert
 from attnlab_course.submit import file_label
 
-_FORMULA = re.compile(r"(^|[;,|])(\s*)(?=[=+\-@＝＋－＠])")
+_FORMULA = re.compile(r"(^|;)(\s*)(?=[=+\-@＝＋－＠])")
 _MOST_CELL = 2000
 
 

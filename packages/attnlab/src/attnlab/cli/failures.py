@@ -174,7 +174,9 @@ def _usage(error: cyclopts.CycloptsError) -> str:
         if "=" in rest:
             sentence += " Settings are written --set key=value."
         else:
-            sentence += " Give one at a time; an input of several words stands in quotes."
+            sentence += (
+                " Give one at a time; if these are the words of one input, put them in quotes."
+            )
     if not sentence.endswith((".", "?")):
         sentence += "."
     if isinstance(error, cyclopts.UnknownOptionError):
