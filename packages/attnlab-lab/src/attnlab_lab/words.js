@@ -86,11 +86,12 @@ export const WORDS = {
     return lab.settings.file || lab.settings.run ? "inputs right." : "inputs right. This seed did not learn them all: try another.";
   },
   prompt(lab) {
-    if (!lab.now || lab.isRunning || (lab.step === 0 && !lab.isDone)) return "One dot for each input. Green: right.";
+    if (!lab.now || lab.isRunning || (lab.step === 0 && !lab.isDone)) return "One dot for each input.";
     if (!lab.edits.length) return "Click any square of a head to cut that edge.";
     return "Cut more, or mend it by another click.";
   },
   dots: "All inputs",
+  dotKinds: "Green: right. Red with a cross: wrong. Framed: the input that is shown.",
   dot: (input, isRight, answer, margin) => `${input} → ${answer}, ${verdict(isRight)}, margin ${wordNumber(margin)}`,
   margin: "Smallest margin",
   marginNote: "How far the right letter is ahead of the best wrong one, where it is closest. Below 0: a wrong answer.",
@@ -152,16 +153,17 @@ export const WORDS = {
     ? `${ofAll(lab)}: every input there is. Click any square of a head to cut that edge.`
     : `Training is done: ${ofAll(lab)}. Try another seed.`),
   linkOpened: (lab) => (lab.edits.length ? `The edits of the link are back. ${outcome(lab)}` : WORDS.answered(lab)),
-  changed(lab, edit, isAdded) {
+  changed(lab, edit, done) {
     const { layers, length } = lab.settings;
     const isIdle = layers === 1 && edit.query < length;
     const reason = isIdle ? " An answer is read from SEP on: the rows above write nothing." : "";
-    return `${isAdded ? "Done" : "Taken back"}. ${outcome(lab)}${reason}`;
+    return `${done} ${outcome(lab)}${reason}`;
   },
   answered(lab) {
     const { answer, isRight } = lab.now.ask;
     return lab.edits.length ? outcome(lab) : `${lab.input} becomes ${answer}, ${verdict(isRight)}.`;
   },
+  takenBack: "Taken back.",
   undone: (lab) => `Undone. ${outcome(lab)}`,
   redone: (lab) => `Done again. ${outcome(lab)}`,
   reset: (lab) => `All edits are taken back. ${outcome(lab)}`,
@@ -184,6 +186,7 @@ export const WORDS = {
     cut: "Only cuts count here: take the other edits back.", add: "Only changed scores count here: take the other edits back.",
     zero: "Only a knocked out head counts here: take the other edits back.",
   },
+  halfTrained: ({ step, model }) => `The model is half trained: step ${step} of ${model.steps}. The puzzle counts once it is trained to the end.`,
   puzzleScore: { edits: (own) => count(own, "edit"), right: (own) => `${own} right` },
   puzzleSoFar: (now, ours) => `So far ${now.right} right with ${count(now.edits, "edit")}; ours: ${ours}.`,
   puzzleSolved: (now, ours) => `Solved, on every input: ${now.right} right with ${count(now.edits, "edit")}; ours: ${ours}.`,
@@ -208,6 +211,7 @@ export const WORDS = {
     freeze: (input) => `frozen as at ${input}`, mean: () => "as on average", uniform: () => "everything alike",
   },
   changeLabel: (name) => `Change of the attention weights of head ${name}: after less before`,
+  headIsOut: (name) => `The output of head ${name} is taken out; its weights stay.`,
   change: (was, is) => `${was} before, ${is} after`,
   isCut: "You have cut this edge: mend it first, with x.",
   noScore: "There is no score to change: this letter may not be looked at.",

@@ -49,6 +49,9 @@ def test_a_model_learns_every_input_without_a_click_and_another_after_it(open_la
     assert all(dots(page).values())
     assert page.locator(".score").inner_text() == "27 of 27 inputs right: every input there is."
     assert page.locator(".prompt").inner_text() == "Click any square of a head to cut that edge."
+    kinds = page.locator(".dots-part .note").inner_text()
+    assert kinds == "Green: right. Red with a cross: wrong. Framed: the input that is shown."
+    assert page.locator(".dot i").first.evaluate("dot => getComputedStyle(dot).transition") == "all"
     assert margin(page) > 0
     loss = page.locator(".loss-part output").inner_text()
     assert re.fullmatch(r"0\.\d{3} · step (\d+) of \1", loss)

@@ -9,7 +9,7 @@ import pytest
 from attnlab_lab import static
 from tests.sampling import sampled
 
-from .playing import Open, dots, edits, follow, press, settled, trained
+from .playing import Open, dots, edits, follow, press, rested, settled, trained
 
 SOLUTIONS = {
     "idle": "z0.1",
@@ -68,3 +68,35 @@ def test_there_are_twenty_puzzles() -> None:
     names = [re.findall(r'name: "([\w-]+)"', text) for text in texts]
     assert set(names[1]) == set(SOLUTIONS)
     assert len({*names[0], *names[1]}) == 20
+
+
+def test_a_head_knocked_out_is_said_in_words_that_sound_like_no_solution(open_lab: Open) -> None:
+    page = trained(open_lab("#room=bench&puzzle=weakest"))
+    page.get_by_label("The whole head").select_option("zero")
+    settled(page)
+    said = page.locator("#status").inner_text()
+    assert re.match(r"Head 0\.0 is knocked out\. \d+ of 27 inputs right, \d+ fewer", said), said
+    page.get_by_label("The whole head").select_option("")
+    settled(page)
+    assert page.locator("#status").inner_text().startswith("Taken back. 27 of 27")
+
+
+def test_a_half_trained_model_is_trained_to_the_end_beside_its_puzzle(open_lab: Open) -> None:
+    page = rested(open_lab("#room=bench&seed=5&puzzle=mend&edits=c0.0.4.3&at=60"))
+    assert told(page).startswith("The model is half trained: step 60 of 800.")
+    page.locator(".puzzle-told").get_by_role("button", name="Go on").click()
+    trained(page)
+    assert told(page).startswith("So far")
+    assert edits(page) == ["Head 0.0: query 4 ‘a’ → key 3 ‘SEP’ is cut."]
+    assert page.locator(".puzzle-told button").is_hidden()
+
+
+def test_the_difference_of_a_head_knocked_out_says_that_its_weights_stay(open_lab: Open) -> None:
+    page = rested(open_lab("#room=bench&edits=z0.0&at=60"))
+    note = page.get_by_text("The output of head 0.0 is taken out; its weights stay.")
+    assert note.is_hidden()
+    press(page, "Difference")
+    assert note.is_visible()
+    page.get_by_label("The whole head").select_option("uniform")
+    settled(page)
+    assert note.is_hidden()

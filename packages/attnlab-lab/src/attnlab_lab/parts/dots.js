@@ -25,7 +25,7 @@ export function makeDots({ lab, setInput }) {
   listenToArrows(list, () => dots, across, reach);
 
   const score = make("p", { class: "score" }, number, " ", state);
-  const root = make("div", { class: "dots-part", "data-part": "dots" }, score, prompt, list);
+  const root = make("div", { class: "dots-part", "data-part": "dots" }, score, prompt, list, make("p", { class: "note" }, WORDS.dotKinds));
   return {
     root,
     show() {

@@ -115,6 +115,11 @@ export function readEdits(text, { layers, heads, places, isInput }) {
   });
 }
 
+// What was done: the edit itself, or that it is gone.
+export function wordDone(edit, isAdded, tokens) {
+  return isAdded ? wordEdit(edit, tokens) : WORDS.takenBack;
+}
+
 export function wordEdit(edit, tokens) {
   const name = headName(edit);
   const edge = wordEdge([edit.query, tokens[edit.query]], [edit.key, tokens[edit.key]]);

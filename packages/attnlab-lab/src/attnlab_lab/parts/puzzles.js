@@ -14,7 +14,8 @@ export function makePuzzles(session, page) {
   const buttons = BENCH_PUZZLES.map((puzzle) => makeButton("", () => begin(puzzle)));
   const aim = make("p", { class: "aim" });
   const verdict = make("p", { role: "status" });
-  const told = make("div", { class: "puzzle-told", hidden: true }, aim, verdict);
+  const goOn = makeButton(WORDS.goOn, () => session.train());
+  const told = make("div", { class: "puzzle-told", hidden: true }, aim, verdict, goOn);
   const root = make("section", { class: "puzzle-part", "data-part": "puzzles", "aria-labelledby": "puzzles-title" },
     make("h2", { id: "puzzles-title" }, WORDS.puzzles), make("div", { class: "bar" }, ...buttons), told);
 
@@ -41,12 +42,14 @@ export function makePuzzles(session, page) {
     show() {
       if (shown && !isOf(lab, shown)) shown = null; // another model was chosen
       const isKnown = shown && lab.now && lab.isDone;
+      const isHalf = lab.now !== null && !lab.isDone && !lab.isRunning;
       const state = isKnown ? judgePuzzle(lab, shown) : null;
       if (state?.isSolved) solved.add(shown.name);
       told.hidden = shown === null;
       told.classList.toggle("all", Boolean(state?.isSolved));
       aim.textContent = shown?.aim ?? "";
-      verdict.textContent = state?.words ?? "";
+      verdict.textContent = state?.words ?? (isHalf ? WORDS.halfTrained(lab) : "");
+      goOn.hidden = !isHalf;
       BENCH_PUZZLES.forEach(({ name, title }, i) => {
         buttons[i].setAttribute("aria-pressed", name === shown?.name);
         buttons[i].textContent = `${i + 1} ${title}${solved.has(name) ? " ✓" : ""}`;

@@ -2,7 +2,7 @@
 
 import { clamp } from "attnlab/draw/report/elements.js";
 import { countRight, WORDS } from "../words.js";
-import { BORROWED, headOf, toJson } from "./edits.js";
+import { BORROWED, headOf, toJson, wordDone } from "./edits.js";
 import { shapeOf } from "./link.js";
 
 const SLICE = 20; // milliseconds of training between two pictures
@@ -167,7 +167,8 @@ export function makeSession(call, hear) {
     }
   }
 
-  const change = (edits, edit, isAdded) => take(edits, () => WORDS.changed(lab, edit, isAdded));
+  const change = (edits, edit, isAdded) =>
+    take(edits, () => WORDS.changed(lab, edit, wordDone(edit, isAdded, lab.now.ask.steps.at(-1).tokens)));
   const toggle = (edit, there) => {
     if (there) return change(lab.edits.filter((each) => each !== there), there, false);
     return change([...lab.edits, edit], edit, true);

@@ -151,6 +151,7 @@ export function makeBench(session, page) {
     () => ({ canvas: map.place.querySelector("canvas"), source: state.source, name: state.source.name }),
     () => ({ attnlab: 1, link: page.linkNow(), seed: lab.settings.run || lab.settings.file ? null : lab.settings.seed, code: wordPython(lab) }));
   const hint = make("p", { class: "note" });
+  const isOut = make("p", { class: "note", hidden: true });
   const root = make("div", { class: "room bench" },
     make("div", { class: "told-line" }, parts.answer.root, page.status),
     make("div", { class: "columns" },
@@ -159,7 +160,7 @@ export function makeBench(session, page) {
         make("section", { class: "head-part", "data-part": "maps", "aria-labelledby": "maps-title" },
           make("div", { class: "head-bar" }, make("h2", { id: "maps-title" }, WORDS.oneHead), variants.root),
           make("div", { class: "head-grid" }, thumbs.root,
-            make("div", { class: "one-map" }, map.root, legends.weights, legends.changes, picture.root),
+            make("div", { class: "one-map" }, map.root, isOut, legends.weights, legends.changes, picture.root),
             make("div", { class: "tool-part" }, tools.root, hint, whole.root))),
         parts.model.root),
       make("div", { class: "learning" }, parts.loss.root, parts.predict.root, parts.dots.root, parts.margin.root, parts.edits.root, parts.puzzles.root)),
@@ -193,6 +194,8 @@ export function makeBench(session, page) {
     const isDifference = state.variant === "difference";
     legends.weights.hidden = isDifference;
     legends.changes.hidden = !isDifference;
+    isOut.hidden = !isDifference || turned?.kind !== "zero";
+    isOut.textContent = WORDS.headIsOut(nameOfHead());
   }
 
   function sourceAt(i) {

@@ -65,6 +65,7 @@ export function makeModels({ lab: own }, page) {
   }, MODEL_WORDS.mapKeys);
   const legends = [makeRamp(SHARES, "weight 0", "1"), makeRamp(SHIFTS, "−1", "1")];
   legends.forEach((legend) => legend.append(makeMaskedNote(WORDS.masked)));
+  const headIsOut = make("p", { class: "note" });
   const [patching, reasons] = [makePatching(), makeReasons()];
   const edits = makeEditsList({ lab, ...deeds, tokensOf });
   const nameForm = makeForm(MODEL_WORDS.model, name, MODEL_WORDS.open, () => begin({ model: name.value.trim().replace(/\/+$/, "") }));
@@ -84,7 +85,7 @@ export function makeModels({ lab: own }, page) {
     make("div", { class: "looking" },
       make("section", { class: "head-part", "aria-labelledby": "maps-title" },
         make("div", { class: "head-bar" }, make("h2", { id: "maps-title" }, WORDS.oneHead), variants.root),
-        make("div", { class: "one-map" }, map.root, whole.root, ...legends), make("div", { class: "bar" }, knock, presses.root), strip.root),
+        make("div", { class: "one-map" }, map.root, headIsOut, whole.root, ...legends), make("div", { class: "bar" }, knock, presses.root), strip.root),
       reasons.root,
       heads.list),
     make("div", { class: "learning" },
@@ -161,6 +162,8 @@ export function makeModels({ lab: own }, page) {
     knock.textContent = isOut ? MODEL_WORDS.giveBack(head) : MODEL_WORDS.knockOut(head);
     const isDifference = view.variant === "difference";
     [legends[0].hidden, legends[1].hidden] = [isDifference, !isDifference];
+    headIsOut.hidden = !isDifference || !isOut;
+    headIsOut.textContent = WORDS.headIsOut(head);
     const badge = view.variant === "before" ? "" : badgeOf(lab, head);
     map.show(makeSource({ ...lab, colors: own.colors }, view.variant), head, badge);
     whole.show(shown, view.variant, isDifference ? SHIFTS : SHARES, own.colors);
