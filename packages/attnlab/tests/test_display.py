@@ -169,6 +169,7 @@ def headvis():
 
 
 EXAMPLES = {
+    "Tenths": lambda: census().deciles("0.0"),
     "Assessed": lambda: assess(torch.rand(40, 12)),
     "Attention": lambda: attnlab.attend(*[torch.rand(2, 99, 8)] * 3),
     "Attribution": lambda: attnlab.direct_logits(model(), IDS),
@@ -193,6 +194,7 @@ EXAMPLES = {
     ),
     "CorpusSearch": found,
     "Generation": lambda: attnlab.generate(model(), IDS, 5),
+    "Examples": lambda: census().examples("0.0"),
     "HeadVis": headvis,
     "HeadVisExample": lambda: headvis().examples("0.0")[0],
     "HeadLens": lambda: attnlab.head_lens(model(), IDS),

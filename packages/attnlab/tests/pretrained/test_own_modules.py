@@ -262,3 +262,24 @@ def test_an_own_model_with_named_logits_is_read_as_a_pretrained_one():
     assert attnlab.direct_logits(model, IDS).error < 1e-4
     assert len(attnlab.circuits(model).heads) == 8
     assert attnlab.patch_all(model, IDS, IDS.roll(1, 1)).effects.shape[0] == 12
+
+
+def test_a_printed_recording_shows_all_kinds_of_sites():
+    shown = repr(attnlab.record(loaded(NamedReader), IDS))
+    for kind in ("embedding", "query, key, value, heads", "residual_after", "output", "logits"):
+        assert kind in shown
+    both = attnlab.EncoderDecoder(attnlab.EncoderDecoderConfig(num_layers=2)).eval()
+    shown = repr(attnlab.record(both, (IDS, IDS[:, :2])))
+    assert "more line" not in shown
+    for kind in ("decoder.layers.*.cross_attention.query", "encoder.embedding", "logits"):
+        assert kind in shown
+
+
+def test_examples_of_a_census_print_as_a_table_with_their_texts():
+    model = loaded(Reader)
+    result = attnlab.census(model, corpus(TEXTS), heads=["0.2"], effects=0)
+    shown = repr(result.deciles("0.2"))
+    assert shown.splitlines()[1].split() == ["tenth", "value", "query", "key", "row", "text"]
+    assert len(shown.splitlines()) == 2 + len(TEXTS)
+    first = result.examples("0.2")[0]
+    assert " ".join(first.tokens[:3]) in repr(result.examples("0.2"))

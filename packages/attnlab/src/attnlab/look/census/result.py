@@ -17,7 +17,7 @@ from attnlab.errors import WrongUsage, did_you_mean, require_known
 from attnlab.look.census.bins import SHARE, bins_of, distance_words
 from attnlab.look.census.meter import COUNTED
 from attnlab.look.census.sketch import Sketch
-from attnlab.look.corpus.result import Example
+from attnlab.look.corpus.result import EXAMPLE_COLUMNS, Example, Examples, example_row
 
 Role = Literal["key", "query"]
 _QUANTILES = {"q05": 0.05, "q25": 0.25, "median": 0.5, "q75": 0.75, "q95": 0.95}
@@ -40,6 +40,18 @@ METRICS = {
 """Effects in words, by their metric."""
 MOST = 0.5
 """The mean weight that makes a kind."""
+
+
+@displayed
+class Tenths(list[Examples]):
+    """Examples of each tenth of the texts; printed, a table with their texts."""
+
+    def _card(self) -> Card:
+        rows, heads = [], dict.fromkeys(example.head for tenth in self for example in tenth)
+        for number, tenth in enumerate(self, 1):
+            rows += [[number, *example_row(example)] for example in tenth]
+        title = f"head {', '.join(heads)}: examples of each tenth of the texts, the strongest first"
+        return Card(title, (), ("tenth", *EXAMPLE_COLUMNS), rows)
 
 
 @displayed
@@ -186,11 +198,11 @@ class Census:
             rows.append({**row, "total": total, "mean": total / count})
         return rows
 
-    def examples(self, head: str) -> list[Example]:
+    def examples(self, head: str) -> Examples:
         """Return the texts where a head's largest weight, the first token left out, is largest."""
         return self._examples(head, self._sketch.top[self._index(head)])
 
-    def deciles(self, head: str) -> list[list[Example]]:
+    def deciles(self, head: str) -> Tenths:
         """Return examples of each tenth of the texts, the strongest tenth first, drawn by lot; a
         tenth without an example of its own is empty.
 
@@ -201,7 +213,7 @@ class Census:
         sampled = self._sketch.sampled[index]
         counts = self._sketch.strongest_texts[index]
         above = counts.flip(0).cumsum(0).flip(0) - counts / 2
-        tenths: list[list[Example]] = [[] for _ in range(_DECILES)]
+        tenths = Tenths(Examples() for _ in range(_DECILES))
         examples = self._examples(head, sampled[sampled[:, 2] >= 0])
         for example in sorted(examples, key=lambda example: -example.value):
             bin_ = int(SHARE.of(torch.tensor(example.value).double()))
@@ -290,8 +302,8 @@ class Census:
             raise WrongUsage(f"{head!r} was not counted; {did_you_mean(head, self.heads)}")
         return self.heads.index(head)
 
-    def _examples(self, head: str, places: Tensor) -> list[Example]:
-        examples = []
+    def _examples(self, head: str, places: Tensor) -> Examples:
+        examples = Examples()
         for value, _, text, query, key in places.tolist():
             if text >= 0:
                 ids = self._texts[str(int(text))]

@@ -14,7 +14,7 @@ from attnlab.display import Card, count_words, displayed
 from attnlab.errors import WrongUsage, did_you_mean
 from attnlab.look.corpus.tally import Tally
 
-_AROUND = 12  # tokens of the context on either side
+_AROUND, _AROUND_SHOWN = 12, 4  # tokens of the context on either side
 
 
 @displayed
@@ -50,6 +50,26 @@ class Example:
         if last < length - 1:
             neighbours.append((-1, "…"))
         return neighbours
+
+
+def example_row(example: Example) -> list[str]:
+    """Return an example as a row of a table, below `EXAMPLE_COLUMNS`."""
+    query, key = example.tokens[example.query], example.tokens[example.key]
+    text = " ".join(token for _, token in example.context(_AROUND_SHOWN))
+    return [f"{example.value:.2f}", query, key, str(example.text), text]
+
+
+EXAMPLE_COLUMNS = ("value", "query", "key", "row", "text")
+
+
+@displayed
+class Examples(list[Example]):
+    """Examples of one head; printed, a table with their texts."""
+
+    def _card(self) -> Card:
+        title = f"head {self[0].head}: " if self else ""
+        rows = list(map(example_row, self))
+        return Card(f"{title}{count_words(len(self), 'example')}", (), EXAMPLE_COLUMNS, rows)
 
 
 @displayed
@@ -90,13 +110,13 @@ class CorpusSearch:
         sign = 1 if self.lowest else -1
         return sorted(rows, key=lambda row: math.inf if row["mean"] is None else sign * row["mean"])
 
-    def examples(self, head: str) -> list[Example]:
+    def examples(self, head: str) -> Examples:
         """Return the best examples of a head, the best first, at most one of each text."""
         if head not in self.heads:
             raise WrongUsage(f"{head!r} was not searched; {did_you_mean(head, self.heads)}")
         index = self.heads.index(head)
         values, places = (column[index].tolist() for column in self._examples)
-        examples = []
+        examples = Examples()
         for value, (text, query, key) in zip(values, places, strict=True):
             if text >= 0:
                 tokens = tuple(self._names[str(token)] for token in self._texts[str(text)])

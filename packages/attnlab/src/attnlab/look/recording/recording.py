@@ -46,6 +46,9 @@ from attnlab.sites import part_of, site_suffix
 _WITNESSES = ("weights", "value", "heads")
 
 
+_SHOWN_ROWS = 11  # that a prompt has room for
+
+
 @displayed
 class Recording(Mapping[str, Any]):
     """The values of sites, `recording[site]`; after several forward passes it is the last value,
@@ -99,12 +102,11 @@ class Recording(Mapping[str, Any]):
                 words = shape_text(shape)
             plain = re.sub(r"(^|\.)layers\.\d+\.", r"\1layers.*.", site)
             layers.setdefault((plain, words, len(passed)), []).append(site)
-        rows = [
-            [plain if len(sites) > 1 else sites[0], len(sites), words, passes]
-            for (plain, words, passes), sites in layers.items()
-        ]
+        columns, rows = _parts_with_shapes(layers)
+        if len(rows) > _SHOWN_ROWS:
+            columns, rows = _parts(layers)
         title = f"Recording of {model}: {count_words(len(self), 'site')}, {self.nbytes:,} bytes"
-        return Card(title, [], ("site", "layers", "shape of the last value", "passes"), rows)
+        return Card(title, [], columns, rows)
 
     def all(self, site: str) -> list[Any]:
         """Return every value at a site, in order."""
@@ -383,3 +385,32 @@ def open_recording(folder: Path | str, *, budget: int | str | None = None) -> Re
 def name_and_kind(model: Mapping[str, Any]) -> str:
     """Return what a recording says of its model: the name, if it has one, and the kind; else ""."""
     return ", ".join(str(model[key]) for key in ("name", "kind") if key in model)
+
+
+_SitesByKind = Mapping[tuple[str, str, int], Sequence[str]]
+"""Sites by their name without the number of the layer, the shape, and the number of passes."""
+
+
+def _parts_with_shapes(sites_by_kind: _SitesByKind) -> tuple[tuple[str, ...], list[list[Any]]]:
+    """Return a table in which the sites of one part and shape stand together."""
+    rows: dict[tuple[str, int, str, int], list[str]] = {}
+    for (plain, shape, passes), sites in sites_by_kind.items():
+        part, _, kind = (plain if len(sites) > 1 else sites[0]).rpartition(".")
+        rows.setdefault((part, len(sites), shape, passes), []).append(kind)
+    columns = ("layers", "shape of the last value", "passes", "site")
+    return columns, [[*facts, _together(part, kinds)] for (part, *facts), kinds in rows.items()]
+
+
+def _parts(sites_by_kind: _SitesByKind) -> tuple[tuple[str, ...], list[list[Any]]]:
+    """Return a shorter table, without shapes, in which the sites of one part stand together."""
+    rows: dict[tuple[str, int, int], list[str]] = {}
+    for (plain, _, passes), sites in sites_by_kind.items():
+        part, _, kind = (plain if len(sites) > 1 else sites[0]).rpartition(".")
+        rows.setdefault((part, len(sites), passes), []).append(kind)
+    columns = ("layers", "passes", "site")
+    return columns, [[*facts, _together(part, kinds)] for (part, *facts), kinds in rows.items()]
+
+
+def _together(part: str, kinds: Sequence[str]) -> str:
+    """Write sites of one part: `layers.0.attention.query, key`."""
+    return f"{part}.{', '.join(kinds)}".lstrip(".")
