@@ -72,22 +72,33 @@ def _read(value: Json, depth: int = 0) -> Any:
     return Other(str(value.get("type", value["kind"]))[:80])
 
 
-def difference(expected: Any, got: Any, tolerance: float, where: str = "answer") -> Failure | None:
+def difference(
+    expected: Any,
+    got: Any,
+    tolerance: float,
+    where: str = "answer",
+    names: Sequence[str] = (),
+) -> Failure | None:
     """Say how an answer differs from what was expected; None where it does not.
 
-    None in what was expected stands for anything.
+    None in what was expected stands for anything. `names` are those of a list's items, if any.
     """
     if expected is None:
         return None
     if isinstance(expected, Mapping):
         return _mapping_difference(expected, got, tolerance, where)
     if isinstance(expected, list | tuple):
-        return _list_difference(expected, got, tolerance, where)
+        return _list_difference(expected, got, tolerance, where, names)
     if isinstance(expected, str | bool):
         if type(got) is type(expected) and got == expected:
             return None
         return _expected(where, show_answer(expected), show_answer(got))
     return _number_difference(expected, got, tolerance, where)
+
+
+def item_places(where: str, count: int) -> list[str]:
+    """Return the places of a list's items, as they are written in brackets."""
+    return [f"{where}[{number}]" for number in range(count)]
 
 
 def is_same(one: Any, other: Any, tolerance: float) -> bool:
@@ -169,19 +180,26 @@ def _mapping_difference(
 
 
 def _list_difference(
-    expected: Sequence[Any], got: Any, tolerance: float, where: str
+    expected: Sequence[Any], got: Any, tolerance: float, where: str, names: Sequence[str]
 ) -> Failure | None:
     count = len(expected)
     if not isinstance(got, list):
-        return _expected(where, f"{count} {plural(count, 'value')}", show_answer(got), "count")
+        wanted = f"{count} {plural(count, 'value')}"
+        if names:
+            wanted = f"{count} results ({', '.join(names)})"
+        received = show_answer(got)
+        if isinstance(got, Tensor | np.ndarray):
+            received = f"{_noun(got).replace('a ', 'one ', 1)}, {received}"
+        return _expected(where, wanted, received, "count")
     if len(got) != count:
         wanted, received = (
             f"{show_answer(expected)} ({count} values)",
             f"{show_answer(got)} ({len(got)})",
         )
         return _expected(where, wanted, received, "count")
-    for number, (item, received) in enumerate(zip(expected, got, strict=True)):
-        failure = difference(item, received, tolerance, f"{where}[{number}]")
+    places = names or item_places(where, count)
+    for place, item, received in zip(places, expected, got, strict=True):
+        failure = difference(item, received, tolerance, place)
         if failure:
             return failure
     return None

@@ -8,7 +8,8 @@ _ADVICE = {
     "Expected target size": "`cross_entropy` wants the classes on axis 1. Make one row of logits "
     "for each target: `logits.reshape(-1, classes)` and `targets.reshape(-1)`.",
     "expected a tensor, got None": "The function returns nothing: is `return` missing?",
-    "expected 2 values, got None": "The function returns nothing: is `return` missing?",
+    "values, got None": "The function returns nothing: is `return` missing?",
+    "), got None": "The function returns nothing: is `return` missing?",
     "SystemExit": "`exit()` and `raise SystemExit` end Python; a function ends by `return`.",
     "; got none": "A plain tensor is no parameter: make it an `nn.Parameter`.",
     "cannot assign module before Module.__init__": "`super().__init__()` comes first.",

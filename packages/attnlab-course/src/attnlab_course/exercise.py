@@ -232,6 +232,7 @@ class Exercise:
         banned: names that must not be used, since they are what is to be written.
         picture: draws the statement's picture, from the solution's names; None without one.
         rubric: for texts, what each of the points is for.
+        results: the names of what its call returns, in order, where that is more than one value.
         whole: whether an answer is one idea, right or wrong, so that a mistake costs every check
             that fails by it, and not one alone.
     """
@@ -246,6 +247,7 @@ class Exercise:
     banned: tuple[str, ...] = ()
     picture: Callable[[Names], Any] | None = None
     rubric: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
     whole: bool = False
 
 
@@ -276,6 +278,12 @@ class CourseExercise:
     def statement(self) -> str:
         """The words of its markdown cells."""
         return cell_text(self.source, "markdown")
+
+    def result_names(self, case: Case) -> tuple[str, ...]:
+        """Return the names of the items of a case's answer; none where they have no names."""
+        names, right = self.parts.results, case.expected
+        is_named = case.answer == "result" and isinstance(right, list | tuple)
+        return names if is_named and len(right) == len(names) else ()
 
     @cached_property
     def hints(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from attnlab_course.cells import parse_program, solution_text
 from attnlab_course.compare import show_answer
 from attnlab_course.error_advice import error_advice
 from attnlab_course.exercise import Case, CourseExercise, GivenObject, Mistake, single_mistakes
-from attnlab_course.judge import CheckResult, ExerciseOutcome, passed_words
+from attnlab_course.judge import PENDING, CheckResult, ExerciseOutcome, passed_words
 from attnlab_course.mistakes import with_mistake
 from attnlab_course.workspace import ExerciseState
 
@@ -89,8 +89,8 @@ def _mark(result: CheckResult) -> str:
 
 
 def check_words(result: CheckResult) -> str:
-    """Return what a check asks; of one that says nothing against the answer, also why."""
-    if result.failure is not None and result.is_open:
+    """Return what a check asks; of one that is not judged yet, also why."""
+    if result.failure is not None and result.failure.kind == PENDING:
         return f"{result.check.words} ({result.failure.words})"
     return result.check.words
 

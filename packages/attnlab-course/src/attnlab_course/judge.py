@@ -31,13 +31,17 @@ def costs_points(failure: Failure | None) -> bool:
 
 
 def passed_words(failures: Iterable[Failure | None]) -> str:
-    """Say how many checks pass, and how many more would but for the same mistake."""
+    """Say how many checks pass, and how many fail by a mistake that another check counts."""
     failures = list(failures)
     total, passed = len(failures), failures.count(None)
     more = sum(not costs_points(failure) for failure in failures) - passed
     verb = "passes" if total == 1 else "pass"
     words = f"{passed} of {total} {plural(total, 'check')} {verb}"
-    return f"{words}, {more} more but for one mistake" if more else words
+    if not more:
+        return words
+    wrong = total - passed - more
+    fails, follow = ("fails" if number == 1 else "fail" for number in (wrong, more))
+    return f"{words}, {wrong} {fails}; {more} more, marked –, {follow} by {OPEN[FOLLOWS]}"
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def judge(questions: Questions, reply: Reply) -> ExerciseOutcome:
     answers = reply.answers
     if reply.problem:
         return ExerciseOutcome(exercise.name, broken=reply.problem, waiting=waiting)
-    failures = list(map(_judge_case, questions.flat, answers))
+    failures = _judge_cases(questions, answers)
     results = _judge_checks(questions, answers, failures)
     errors = {answer.error for answer in answers}
     is_blank = "NotImplementedError" in errors and errors <= _UNWRITTEN
@@ -179,7 +183,7 @@ def _name_mistake(
 def _failed_by(questions: Questions, program: str) -> set[int]:
     """Return the numbers of the checks that fail by a mistake, given a program with it alone."""
     answers = ask_reference(questions, program).answers
-    failures = list(map(_judge_case, questions.flat, answers))
+    failures = _judge_cases(questions, answers)
     results = _judge_checks(questions, answers, failures)
     return {number for number, result in enumerate(results) if result.is_wrong}
 
@@ -233,7 +237,12 @@ def check_here(questions: Questions, source: str) -> ExerciseOutcome:
     return judge(questions, ask_here(source, "answer.py", questions.encoded))
 
 
-def _judge_case(case: Case, answer: CaseAnswer) -> Failure | None:
+def _judge_cases(questions: Questions, answers: Sequence[CaseAnswer]) -> list[Failure | None]:
+    names = map(questions.exercise.result_names, questions.flat)
+    return list(map(_judge_case, questions.flat, answers, names))
+
+
+def _judge_case(case: Case, answer: CaseAnswer, names: Sequence[str]) -> Failure | None:
     """Say what is wrong with an answer; None where it is right."""
     if case.beside:
         return None
@@ -247,7 +256,7 @@ def _judge_case(case: Case, answer: CaseAnswer) -> Failure | None:
         return Failure(f"{_raised_words(case)}{show_answer(value)}")
     if case.judge is not None:
         return ask_judge(case, value)
-    return difference(case.expected, value, case.tolerance)
+    return difference(case.expected, value, case.tolerance, names=names)
 
 
 def _raised_words(case: Case) -> str:

@@ -66,6 +66,27 @@ def test_a_difference_says_where_it_is_largest_where_the_first_is_and_how_many_a
     assert "are right" not in difference(RIGHT, RIGHT + 1, 1e-6).words
 
 
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ("weights @ value", "answer: expected 2 results (output, weights), got one tensor, [[["),
+        ("None", "answer: expected 2 results (output, weights), got None"),
+        ("weights @ value + 1, weights", "output:\n  expected  "),
+        ("weights @ value, weights.sum()", "weights: expected shape (1, 1, 1), got ()"),
+    ],
+)
+def test_results_have_the_names_of_the_statement(returned, words):
+    attention = find_exercise("attention")
+    source = solution_text(attention.source).replace("weights @ value, weights", returned)
+    outcome = check_here(questions_of("attention"), source)
+    assert outcome.checks[0].failure.words.startswith(words)
+    is_missing = "is `return` missing?" in "\n".join(feedback_lines(attention, outcome))
+    assert is_missing is (returned == "None")
+    for result in outcome.checks:
+        if result.check.name == "gradients" and result.is_wrong:
+            assert "output" not in result.failure.words
+
+
 def test_lists_texts_and_mappings_are_compared_by_place():
     assert difference(["a", 1], ["a", 1], 0) is None
     assert difference(["a", 1], ["a", 2], 0).words.startswith("answer[1]")
@@ -205,8 +226,12 @@ def test_a_slip_costs_the_points_of_one_check_and_another_beside_it_its_own():
     assert {kinds[name] for name in ("mask per batch", "dead rows", "large scores")} == {FOLLOWS}
     assert attention.points - outcome.points == 2
     text = "\n".join(feedback_lines(attention, outcome))
-    assert "attention: 3 of 8 checks pass, 4 more but for one mistake" in text
-    assert text.count("the same mistake, which costs nothing more") == 4
+    first = (
+        "attention: 3 of 8 checks pass, 1 fails; 4 more, marked –, fail by the same mistake, which "
+    )
+    assert text.startswith(f"{first}costs nothing more\n")
+    assert text.count("the same mistake") == 1
+    assert text.count("\n  – ") == 4
 
     beside = slip.replace("scores = query @", "query = query.float()\n    scores = query @")
     outcome = check_here(questions_of("attention"), beside.replace("@ value", "@ value.float()"))

@@ -12,6 +12,7 @@ from attnlab.cli import main
 from attnlab.errors import WrongUsage
 from attnlab_course.catalog import CHAPTERS, exercise_names, find_exercise
 from attnlab_course.cells import leaked_lines, solution_text
+from attnlab_course.exercise import Case
 from attnlab_course.workspace import Workspace
 from attnlab_lab.server import course_answers
 from tests.sampling import sampled
@@ -228,7 +229,8 @@ def test_a_hint_is_first_about_the_mistake_that_was_found(opened: Any) -> None:
     page = opened()
     told = check(page, FILLED_SMALL)
     assert "Masked scores are set to a small number" in told
-    assert "3 of 8 checks pass, 4 more but for one mistake." in told
+    assert "3 of 8 checks pass, 1 fails; 4 more, marked –, fail by the same mistake" in told
+    assert told.count("costs nothing more") == 1
     assert page.locator(".criteria .mark", has_text="–").count() == 4
     assert page.locator(".criteria .mark.refused").count() == 1
     press(page, "A hint on this mistake")
@@ -305,15 +307,16 @@ def test_the_tables_are_of_every_array_where_one_is_far_off() -> None:
     expected = [np.zeros((2, 3, 2, 2)), np.zeros(2)]
     got = [expected[0].copy(), expected[1] + 1e-9]
     got[0][1, 2, 1, 1] = 5.0
-    first, second = course_answers._compared(expected, got, 1e-6)
+    case = Case("attention", expected=expected, tolerance=1e-6)
+    first, second = course_answers._compared(case, got, ("output", "weights"))
     assert (first["name"], first["leading"], np.shape(first["yours"])) == (
-        "answer[0]", [2, 3], (6, 2, 2)
+        "output", [2, 3], (6, 2, 2)
     )  # fmt: skip
     assert np.argwhere(first["difference"]).tolist() == [[5, 1, 1]]
     assert (second["name"], second["leading"], second["difference"]) == (
-        "answer[1]", [], [[[0.0, 0.0]]]
+        "weights", [], [[[0.0, 0.0]]]
     )  # fmt: skip
-    assert course_answers._compared(expected, expected, 1e-6) == []
+    assert course_answers._compared(case, expected, ()) == []
 
 
 BROKEN = {

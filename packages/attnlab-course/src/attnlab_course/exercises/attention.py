@@ -204,4 +204,5 @@ EXERCISE = Exercise(
     ),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
     picture=draw_picture,
+    results=("output", "weights"),
 )

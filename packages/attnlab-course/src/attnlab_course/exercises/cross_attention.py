@@ -207,4 +207,5 @@ EXERCISE = Exercise(
         ),
     ),
     banned=("scaled_dot_product_attention", "MultiheadAttention", "multi_head_attention_forward"),
+    results=("output", "weights"),
 )

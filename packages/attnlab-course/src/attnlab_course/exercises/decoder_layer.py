@@ -237,4 +237,5 @@ EXERCISE = Exercise(
         Check("dropout", "passes `dropout` on", no_dropout),
     ),
     banned=("TransformerDecoderLayer",),
+    results=("output", "self-attention weights", "cross-attention weights"),
 )

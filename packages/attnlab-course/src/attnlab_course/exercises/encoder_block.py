@@ -197,4 +197,5 @@ EXERCISE = Exercise(
     ),
     mistakes=(dropout_mistakes("mixed")[0],),
     banned=("TransformerEncoderLayer", "TransformerEncoder", "MultiheadAttention"),
+    results=("new x", "weights"),
 )

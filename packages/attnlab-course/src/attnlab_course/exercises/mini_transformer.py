@@ -260,4 +260,5 @@ EXERCISE = Exercise(
         ),
         Check("dropout", "passes `dropout` on, and drops nothing else", extremes),
     ),
+    results=("logits", "weights"),
 )

@@ -237,4 +237,5 @@ EXERCISE = Exercise(
         inputs_check(padded),
     ),
     picture=draw_picture,
+    results=("orders", "same outputs", "same logits"),
 )

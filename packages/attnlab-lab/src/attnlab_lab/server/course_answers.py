@@ -8,7 +8,7 @@ import base64
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import FrameType
@@ -29,7 +29,8 @@ from attnlab_course.cells import (
     starter_cells,
     starter_program,
 )
-from attnlab_course.exercise import CourseExercise
+from attnlab_course.compare import item_places
+from attnlab_course.exercise import Case, CourseExercise
 from attnlab_course.feedback import (
     answer_hint,
     check_words,
@@ -208,19 +209,19 @@ def _failed(exercise: CourseExercise, result: CheckResult) -> dict[str, object]:
         "check": result.check.name,
         "lines": failure_lines(exercise, result),
         "words": not_none(result.failure).words,
-        "tables": _compared(case.expected, result.value, case.tolerance),
+        "tables": _compared(case, result.value, exercise.result_names(case)),
     }
 
 
-def _compared(expected: object, got: object, tolerance: float) -> list[dict[str, Any]]:
+def _compared(case: Case, got: object, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return the arrays of two answers as tables of numbers: those expected, the student's, and
     their difference, 0 where it is within the tolerance. Nothing where no two are far apart.
 
     `leading` are the axes before rows and columns, along which the tables are numbered.
     """
     arrays = list[dict[str, Any]]()
-    for where, one, other in _arrays("answer", expected, got):
-        tables = _three_tables(one, other, tolerance)
+    for where, one, other in _arrays("answer", case.expected, got, names):
+        tables = _three_tables(one, other, case.tolerance)
         if tables is not None:
             arrays.append({"name": where, "leading": list(np.shape(one)[:-2]), **tables})
     return arrays if any(np.any(array["difference"]) for array in arrays) else []
@@ -238,7 +239,9 @@ def _three_tables(expected: _Array, got: _Array, tolerance: float) -> dict[str, 
     return {name: table.tolist() for name, table in tables.items()}
 
 
-def _arrays(where: str, expected: object, got: object) -> Iterator[tuple[str, _Array, _Array]]:
+def _arrays(
+    where: str, expected: object, got: object, names: Sequence[str] = ()
+) -> Iterator[tuple[str, _Array, _Array]]:
     """Yield the arrays in the same places of two answers, with the name of the place."""
     if isinstance(expected, _ARRAYS) and isinstance(got, _ARRAYS):
         yield where, expected, got
@@ -246,8 +249,9 @@ def _arrays(where: str, expected: object, got: object) -> Iterator[tuple[str, _A
         for name, value in expected.items():
             yield from _arrays(f"{where}[{name!r}]", value, got.get(name))
     elif isinstance(expected, list | tuple) and isinstance(got, list):
-        for number, pair in enumerate(zip(expected, got, strict=False)):
-            yield from _arrays(f"{where}[{number}]", *pair)
+        places = names or item_places(where, len(expected))
+        for place, one, other in zip(places, expected, got, strict=False):
+            yield from _arrays(place, one, other)
 
 
 def _tables(value: _Array) -> NDArray[np.float64] | None:
