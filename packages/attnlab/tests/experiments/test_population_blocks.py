@@ -2,6 +2,7 @@
 column."""
 
 import dataclasses
+import pickle
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import attnlab
+from attnlab.cli import main
 from attnlab.core.row_files import pack_columns, read_columns
 from attnlab.core.store import pack, read_tensors
 from attnlab.errors import CouldNotRun, WrongUsage
@@ -352,14 +354,38 @@ def test_a_machine_with_another_torch_trains_nothing(stored):
     assert "the machine that asks 1.0: the numbers would not be the same" in str(failure.error)
 
 
+def test_blocks_that_are_sent_to_another_machine_come_back_with_the_same_bytes(
+    made, tmp_path, monkeypatch
+):
+    def sent(self, units, observer=None):
+        for unit in units:
+            answer = executors.compute(pickle.loads(pickle.dumps(unit)))
+            yield pickle.loads(pickle.dumps(answer))
+
+    monkeypatch.setattr(executors.Executor, "compute", sent)
+    monkeypatch.setattr(executors.Executor, "is_elsewhere", True)
+    attnlab.train_population("sorting", SEEDS, out=tmp_path / "run", **QUICK)
+    assert contents(tmp_path / "run" / "blocks") == contents(made[0] / "blocks")
+
+
+def run_elsewhere(folder, where, monkeypatch):
+    """Train the ten sorters by the command, which asks for more, and return their blocks."""
+    monkeypatch.setattr("attnlab.cli.runs._check_blocks", lambda *_: None)
+    settings = f"recipe={QUICK['recipe']} steps=80 evaluate_every=40"
+    command = (
+        f"run sorting --seeds 10 --seed 5 --layout vmap --out {folder} {where} --set {settings}"
+    )
+    assert main(command.split()) == 1  # none sorts after 80 steps
+    return contents(folder / "blocks")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("where", [{"workers": 2}, {"engine": "slurm", "address": "here"}])
+@pytest.mark.parametrize("where", ["--workers 2", "--engine slurm --address here"])
 def test_blocks_have_the_same_bytes_wherever_they_are_trained(where, made, tmp_path, monkeypatch):
-    if "engine" in where:
+    if "slurm" in where:
         pytest.importorskip("submitit", reason="jobs need it; pip install 'attnlab[slurm]'")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    attnlab.train_population("sorting", SEEDS, out=tmp_path / "run", **where, **QUICK)
-    assert contents(tmp_path / "run" / "blocks") == contents(made[0] / "blocks")
+    assert run_elsewhere(tmp_path / "run", where, monkeypatch) == contents(made[0] / "blocks")
 
 
 # ---- members that diverge or end early
