@@ -1,5 +1,7 @@
 """Forks: two answers that are alike up to a step, and differ after it by the edits alone."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -59,6 +61,22 @@ def test_an_edit_of_what_a_question_cannot_have_is_refused_before_any_pass(
     )
     with pytest.raises(WrongUsage, match=message):
         fork(question, wrong)
+
+
+def test_a_token_that_an_answer_of_one_step_cannot_read_is_refused_before_any_pass(
+    question, monkeypatch
+):
+    late = CutEdge(query="S", key="d")
+    one_step = replace(question, num_tokens=1)
+    fork(one_step, CutEdge(query="S", key="c"))
+    monkeypatch.setattr(
+        type(question.model), "forward", lambda *_, **__: pytest.fail("a pass was made")
+    )
+    message = "the token 'd' is not in the input; its tokens are 'c', 'a', 'b', 'S'"
+    with pytest.raises(WrongUsage, match=message):
+        fork(one_step, late)
+    with pytest.raises(pytest.fail.Exception):  # of more steps 'd' may be chosen and read
+        fork(question, late)
 
 
 def test_a_step_that_is_not_there_is_refused(question):

@@ -139,6 +139,7 @@ def test_sources_are_shown_drawn_and_written():
     title, columns, first, *_ = str(sources).splitlines()
     assert title.startswith("head 1.1 at query 5 '3': norm ")
     assert columns.split() == ["key", "weight", "norm", "share", "logit"]
+    assert str(sources).splitlines()[-1].startswith("norm: the size of what a key adds")
     largest = int(sources.logits.abs().argmax())
     assert first.split()[0] == str(largest)
     (table,) = sources.number_tables()

@@ -17,7 +17,7 @@ from attnlab.cli.options import (
     Switch,
     WholeNumber,
 )
-from attnlab.cli.output_folder import show_page
+from attnlab.cli.output_folder import show_pages
 from attnlab.cli.progress import corpus_lines, counting, progress, steps_of
 from attnlab.cli.prompts import check_corpus_command, open_model, open_reader
 from attnlab.cli.terminal import duration, print_json, say, show_table
@@ -216,5 +216,5 @@ def _show(result: "Census", out: Path | None, *, as_json: bool) -> int:
         say(f"{more} more heads: --out writes a page of all, --json prints them")
     for line in card.lines:
         say(line)
-    show_page(out, "page.html")
+    show_pages(out, "page.html")
     return 0

@@ -10,7 +10,7 @@ from attnlab.cli import terminal
 from attnlab.cli.answers import show_fork
 from attnlab.cli.edit_syntax import read_edits
 from attnlab.cli.options import NO_OPTIONS, AsJson, PretrainedOptions, Strings
-from attnlab.cli.output_folder import check_new_folder, save_fork, show_page
+from attnlab.cli.output_folder import check_new_folder, save_fork, show_pages
 from attnlab.cli.prompts import ask, page_title
 from attnlab.errors import WrongUsage
 
@@ -81,7 +81,7 @@ def edit(
         terminal.print_json({"edits": edits_json, **result.to_mapping()})
         return 0
     show_fork(result, list(map(repr, wanted)))
-    show_page(out)
+    show_pages(out, "view.html")
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attnlab.cli.failures import writing_to
 from attnlab.cli.options import LongTextOptions
-from attnlab.cli.output_folder import show_page
+from attnlab.cli.output_folder import show_pages
 from attnlab.cli.progress import counting
 from attnlab.cli.prompts import is_pretrained, open_model
 from attnlab.cli.terminal import print_json, say
@@ -106,5 +106,4 @@ def _show(document: "Document", out: Path) -> None:
         best = sorted(rows, key=lambda row: -row[measure])[:_MAX_HEADS]
         listed = ", ".join(f"{row['layer']}.{row['head']} {row[measure]:.2f}" for row in best)
         say(f"most on {what:16} {listed}")
-    show_page(out, "report.html")
-    show_page(out)
+    show_pages(out, "report.html", "view.html")

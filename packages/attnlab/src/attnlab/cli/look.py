@@ -15,7 +15,7 @@ from attnlab.cli.options import (
     PretrainedOptions,
     Strings,
 )
-from attnlab.cli.output_folder import check_new_folder, save_recording, show_page
+from attnlab.cli.output_folder import check_new_folder, save_recording, show_pages
 from attnlab.cli.progress import counting
 from attnlab.cli.prompts import ask, head_numbers, page_title
 from attnlab.cli.site_facts import ValueFacts, WeightFacts, site_facts
@@ -93,9 +93,7 @@ def look(
         terminal.print_json({name: value.to_mapping() for name, value in facts.items()})
         return 0
     _show(run, facts, getattr(question, "note", ""), is_overview=is_overview)
-    show_page(out)
-    if out is not None and (out / "view.html").is_file():
-        terminal.say(f"look at  attnlab open {typed(out)}", is_quiet=True)
+    show_pages(out, "view.html")
     return 0
 
 

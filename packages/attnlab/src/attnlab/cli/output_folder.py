@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from attnlab.cli.answers import fork_rows
 from attnlab.cli.terminal import say
 from attnlab.core.store import explained, write_json
-from attnlab.errors import CouldNotRun
+from attnlab.errors import CouldNotRun, typed
 
 if TYPE_CHECKING:
     from attnlab.edits import Edit
@@ -30,10 +30,13 @@ def check_new_folder(folder: Path | None) -> None:
             raise CouldNotRun(f"{folder} is there already; name another folder with --out.")
 
 
-def show_page(out: Path | None, page: str = "view.html") -> None:
-    """Print where the page is, if a folder was written."""
-    if out is not None:
-        say(f"page     {out / page}")
+def show_pages(out: Path | None, *pages: str) -> None:
+    """Print where the pages of a folder are, and the command that opens them."""
+    there = [out / page for page in pages if (out / page).is_file()] if out is not None else []
+    for page in there:
+        say(f"page     {page}")
+    if there:
+        say(f"look at  attnlab open {typed(out)}", is_quiet=True)
 
 
 def save_recording(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cyclopts import Parameter
 
 from attnlab.cli.options import AsJson, PretrainedOptions, Strings, Switch
-from attnlab.cli.output_folder import check_new_folder, create_folder, show_page
+from attnlab.cli.output_folder import check_new_folder, create_folder, show_pages
 from attnlab.cli.progress import counting
 from attnlab.cli.prompts import open_prompts
 from attnlab.cli.terminal import print_json, say_lines
@@ -130,7 +130,7 @@ def patch(
         print_json(result.to_mapping())
         return 0
     say_lines(str(result))
-    show_page(out, "page.html")
+    show_pages(out, "page.html")
     return 0
 
 

@@ -160,7 +160,7 @@ def is_pretrained(name: str) -> bool:
 
 def open_model(name: str, **opening: Any) -> "Pretrained":
     """Open a pretrained model, with a progress message."""
-    from attnlab.experiments.model_loader import load_pretrained, similar
+    from attnlab.experiments.model_loader import load_pretrained
 
     with waiting(f"opening {name}") as tell, _log_to(tell):
         try:
@@ -174,8 +174,7 @@ def open_model(name: str, **opening: Any) -> "Pretrained":
                 raise CouldNotRun(words) from None
             why = f": {error}"
             if "/" not in name and not Path(name).suffix:
-                guess = similar(Path(name))
-                why = f".{guess}" if guess else f"{why} As for runs, {runs_there(name)}"
+                why = f"{why} As for runs, {runs_there(name)}"
             raise CouldNotRun(
                 f"there is no run called {name}, and no such pretrained model{why}"
             ) from None

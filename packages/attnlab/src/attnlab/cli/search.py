@@ -13,7 +13,7 @@ from attnlab.cli.options import (
     Switch,
     WholeNumber,
 )
-from attnlab.cli.output_folder import show_page
+from attnlab.cli.output_folder import show_pages
 from attnlab.cli.progress import corpus_lines, progress
 from attnlab.cli.prompts import check_corpus_command, open_reader
 from attnlab.cli.terminal import print_json, say, show_table
@@ -100,7 +100,7 @@ def search(
         print_json({**form, "examples": examples})
         return 0
     _show(result)
-    show_page(out, "page.html")
+    show_pages(out, "page.html")
     return 0
 
 

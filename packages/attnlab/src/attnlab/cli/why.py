@@ -5,9 +5,8 @@ import re
 from pathlib import Path
 
 from attnlab.cli.options import NO_OPTIONS, AsJson, PretrainedOptions
-from attnlab.cli.output_folder import show_page
 from attnlab.cli.prompts import ask
-from attnlab.cli.terminal import print_json, say_lines
+from attnlab.cli.terminal import print_json, say, say_lines
 from attnlab.errors import WrongUsage
 
 
@@ -78,7 +77,7 @@ def why(
         return 0
     say_lines(str(result))
     if out is not None:
-        show_page(out.parent, out.name)
+        say(f"page     {out}")
     return 0
 
 

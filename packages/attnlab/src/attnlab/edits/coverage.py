@@ -21,6 +21,8 @@ from attnlab.models.single_head import SingleHead
 from attnlab.pretrained.model import Pretrained
 from attnlab.pretrained.text import TokenNames
 
+_LISTED = 24  # names of tokens in a message
+
 
 class Coverage:
     """The targets of one edit that were reached, forward pass by forward pass.
@@ -160,8 +162,16 @@ class Coverage:
         for _, atom in self._each_atom():
             if isinstance(atom, str) and not any(self._occurs(atom, text) for text in texts):
                 raise WrongUsage(
-                    f"{self.edit!r} would land nowhere: the token {atom!r} is not in the input."
+                    f"{self.edit!r} would land nowhere: the token {atom!r} is not in the input; "
+                    f"its tokens are {self._names_in(texts)}."
                 )
+
+    def _names_in(self, texts: Sequence[Tensor]) -> str:
+        """List the names of the tokens of some texts, each once."""
+        ids = dict.fromkeys(token for text in texts for token in text.flatten().tolist())
+        names = [repr(name_of(token, self._vocabulary)) for token in ids]
+        more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+        return ", ".join(names[:_LISTED]) + more
 
     def _occurs(self, name: str, text: Tensor) -> bool:
         ids = self._ids.get(name)

@@ -11,13 +11,15 @@ from itertools import zip_longest
 from attnlab.display import Card, displayed
 from attnlab.edits.application import check_edits, edit
 from attnlab.edits.certificate import Certificate
-from attnlab.edits.coverage import check_reach
+from attnlab.edits.coverage import Coverage, check_reach
 from attnlab.edits.edit import Edit
 from attnlab.edits.editor import Editor
 from attnlab.errors import WrongUsage
 from attnlab.look.questions import Question
 from attnlab.look.trace import Trace
 from attnlab.shapes import require_integer
+
+_ID_INPUTS = ("tokens", "input_ids", "decoder_input_ids")
 
 
 @displayed
@@ -96,8 +98,11 @@ def fork(question: Question, *edits: Edit, step: int = 1) -> Fork:
 def _check_targets(question: Question, edits: Sequence[Edit]) -> None:
     """Raise where an edit names what this model, this input and its longest answer do not have."""
     Editor(question.model, edits, question.vocabulary, certify=False)
-    inputs = question.prompt_inputs().values()
+    inputs = question.prompt_inputs()
     more = max(getattr(question, "num_tokens", 1), 1) - 1  # the last token is never read
-    longest = max(tensor.shape[1] for tensor in inputs) + more
+    longest = max(tensor.shape[1] for tensor in inputs.values()) + more
+    texts = [inputs[name] for name in _ID_INPUTS if name in inputs]
     for change in edits:
         check_reach(change, question.model, longest, rows=1)
+        if more == 0 and texts and change.names_tokens:
+            Coverage(change, question.vocabulary).check_names(texts)

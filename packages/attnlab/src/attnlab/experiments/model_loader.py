@@ -111,7 +111,9 @@ def load_pretrained(
     try:
         opened = load_pretrained(name, **options)
     except CouldNotRun as error:
-        guess = similar(Path(name)).strip()
+        guess = similar(Path(name))
+        if guess and Path(name).parent.is_dir():  # a path on the disk, misspelled
+            raise CouldNotRun(f"there is no folder or file {str(name)!r}.{guess}") from None
         raise CouldNotRun(f"{guess} {error}".strip()) from None
     attached = attach(
         opened.model, tokenizer=tokenizer or opened.tokenizer, name=opened.name, example=example

@@ -38,6 +38,10 @@ from attnlab.parts.dropout import drops_out
 from attnlab.sites import set_aside, site_names, site_of
 
 _MOST_LINES = 12
+_LEGEND = (
+    "norm: the size of what a key adds to the stream; share: how much of the head's output lies in "
+    "that direction. All shares sum to 1, so some are above 1 where others, below 0, work against"
+)
 
 
 @displayed
@@ -113,6 +117,7 @@ class HeadSources:
             if self.logits is not None:
                 sums += f", logit {float(self.logits[rest].sum()):+.3f}"
             lines = [f"  {count_words(len(rest), 'other key')} together: {sums}"]
+        lines.append(_LEGEND)
         return Card(title, columns=columns, rows=rows, lines=lines)
 
     def _row(self, key: int) -> list[Any]:

@@ -19,7 +19,7 @@ from attnlab.seeds import generator
 from attnlab.sites import installed, site_names
 from tests.edits.effects.checks import check_ends, check_patches, close
 from tests.hooks import Change
-from tests.random_models import given, run
+from tests.random_models import given, random_model, run
 from tests.sampling import sampled
 
 LOGITS = PatchTarget("logits")
@@ -148,6 +148,7 @@ def test_runs_that_barely_differ_against_what_patches_change_are_warned_of(direc
     assert found.typical_change == pytest.approx(typical)
     assert found.contrast == pytest.approx(0.01 / typical)
     told = str(found)
+    assert "0.01; one patch alone typically changes it by 0.0574" in told
     assert found.caution in told
     assert "barely differ, by 0.01, while a patch typically changes logit by 0.0574" in told
     effect = "-6.760" if direction == "noise" else "+6.760"
@@ -160,6 +161,21 @@ def test_runs_that_differ_as_much_as_patches_change_are_not_warned_of(changes, d
     found = between(1.0, *changes, direction=direction)
     assert found.caution == ""
     assert "barely" not in str(found)
+
+
+def test_two_inputs_with_the_same_answer_are_warned_of():
+    model = random_model("decoder")
+    inputs = torch.randint(0, 11, (40, 5), generator=generator(0))
+    with torch.no_grad():
+        choices = model(inputs)[:, -1].argmax(-1)
+    same = (choices == choices[0]).nonzero().flatten()[1:2]
+    other = (choices != choices[0]).nonzero().flatten()[:1]
+    found = patch_all(model, inputs[:1], inputs[same])
+    assert f"both give the same answer, '{int(choices[0])}', so these effects" in str(found)
+    assert "another answer" in found.caution
+    assert "same answer" not in str(patch_all(model, inputs[:1], inputs[other]))
+    clean, corrupted = inputs[[0, 0]], inputs[torch.cat([same, other])]
+    assert "in 1 of 2 pairs both give the same answer" in patch_all(model, clean, corrupted).caution
 
 
 def test_patches_print_as_a_short_table():

@@ -66,7 +66,7 @@ class Patched:
     · refused: the pairs that were not patched · note: what the texts did not allow · estimate: by
     which the effects are estimated, None where they were measured · texts: the pairs, if they are
     texts, refused ones too · model: its name, if it has one · position: where it is measured, in
-    words, if at one.
+    words, if at one · chosen: 1 where the answer is the likeliest in that run.
     """
 
     places: tuple[Any, ...]
@@ -83,6 +83,7 @@ class Patched:
     texts: Sequence[tuple[str, str]] = ()
     model: str = ""
     position: str = ""
+    chosen: Recovery | None = None
 
     @property
     def shares(self) -> Tensor:
@@ -135,7 +136,20 @@ class Patched:
 
     @property
     def caution(self) -> str:
-        """A warning if clean and corrupted differ by less than half a typical change; else ""."""
+        """A warning if both texts of at least half the pairs give the same answer, or clean and
+        corrupted differ by less than half a typical change; else ""."""
+        same = 0
+        if self.chosen is not None:
+            same = int((self.chosen.clean * self.chosen.corrupted).sum())
+        count = len(self.ends.clean)
+        if same and same >= count / 2:
+            words = f"in {same:,} of {count:,} pairs both give the same answer"
+            if count == 1:
+                words = f"both give the same answer, {self.answers[0][0]!r}"
+            return (
+                f"caution: {words}, so these effects tell little of what decides it. Choose a "
+                "corrupted input to which the model gives another answer"
+            )
         if self.contrast >= _FAINT:
             return ""
         return (
@@ -244,7 +258,8 @@ class Patched:
             if self.chances is not None:
                 words += f", probability {float(getattr(self.chances, name).mean()):.3g}"
             facts.append((name, words))
-        facts.append(("difference", f"{self.contrast:.2g} times what a patch typically changes"))
+        words = f"{self.difference:.3g}; one patch alone typically changes it by"
+        facts.append(("difference", f"{words} {self.typical_change:.3g}"))
         if self.estimate is not None:
             facts.append(("estimated", _ESTIMATED[self.estimate]))
         pairs = count_words(count, "pair")

@@ -54,6 +54,7 @@ class PairFacts(NamedTuple):
     ends: Recovery
     answers: Sequence[tuple[str, str]]
     chances: Recovery | None
+    chosen: Recovery | None
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,7 @@ def patch_pairs(
         texts=pairs.texts,
         model=getattr(model, "name", ""),
         position=_position_words(pairs, names) if facts.answers and has_positions else "",
+        chosen=facts.chosen,
     )
 
 
@@ -291,10 +293,12 @@ def _join_facts(facts: Sequence[PairFacts], order: Tensor) -> PairFacts:
     """Join the facts of portions, in this order of all rows."""
     answers = list(chain.from_iterable(part.answers for part in facts))
     chances = [part.chances for part in facts if part.chances is not None]
+    chosen = [part.chosen for part in facts if part.chosen is not None]
     return PairFacts(
         _joined([part.ends for part in facts], order),
         [answers[row] for row in order.tolist()] if answers else [],
         _joined(chances, order) if chances else None,
+        _joined(chosen, order) if chosen else None,
     )
 
 
@@ -316,11 +320,13 @@ def _run_pair(
         group.metric.rows(span), reference, clean_call.real, rivals=corrupted.logits
     )
     ends = _measure_both(metric, reference, corrupted.logits)
-    answers, chances = metric.answers(model, reference.shape[-1]), None
+    answers, chances, chosen = metric.answers(model, reference.shape[-1]), None, None
     if answers:
         chance = replace(metric, name="probability", others=None)
         chances = _measure_both(chance, reference, corrupted.logits)
-    facts = PairFacts(ends, answers, chances)
+        is_chosen = replace(metric, name="accuracy", others=None)
+        chosen = _measure_both(is_chosen, reference, corrupted.logits)
+    facts = PairFacts(ends, answers, chances, chosen)
     both = (corrupted, clean) if direction == "denoise" else (clean, corrupted)
     return Pair(*both, metric, facts, reference)
 
