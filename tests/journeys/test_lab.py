@@ -231,5 +231,5 @@ def test_the_picture_of_patching_shows_where_two_texts_differ(lab, visit):
         page.mouse.click(box["x"] + x, box["y"] + y)
         found.append(picture.locator(".patch-cell").inner_text())
     assert [re.search(r"share (\S+);", words)[1] for words in found] == ["0", "1", "0"], found
-    assert found[1].startswith("Before layer 0, position 8 ‘␣John/␣Mary’: share 1; logit of ")
+    assert found[1].startswith("Before layer 0, position 8 ‘␣John / ␣Mary’: share 1; logit of ")
     see_no_error(page)

@@ -26,7 +26,7 @@ export const PROGRAM_WORDS = {
   refused: (number, reason) => `Line ${number}: ${reason}`,
   facts: ({ model: { layers, heads, width, stream, hidden }, proof: { margin, sure, dtype, counterexample }, seconds }) => [
     ["Model", `${count(layers, "layer")} of ${count(heads, "head")} of width ${width}, stream ${stream}, hidden ${hidden}`],
-    ["Margin", margin === null ? "none" : `${wordNumber(margin)}, less rounding ${sure === null ? "none" : wordNumber(sure)} (${dtype})`],
+    ["Margin", margin === null ? "none" : `${wordNumber(margin)}; left after rounding: ${sure === null ? "none" : wordNumber(sure)} (${dtype})`],
     ...(counterexample ? [["First failure", counterexample]] : []),
     ["Time", `${wordNumber(Math.max(seconds, 0.01))} s`],
   ],

@@ -463,7 +463,7 @@ def test_patching_in_the_room_is_that_of_python(tmp_path: Path) -> None:
     metric = Metric("logit_difference", labels, torch.tensor([rival]))
     found = attnlab.patch_all(model, CLEAN, CORRUPTED, metric=metric)
     torch.testing.assert_close(torch.tensor(told["shares"]), found.table(), check_dtype=False)
-    assert told["columns"][1] == "1:␣cat/␣dog"
+    assert told["columns"][1] == "1:␣cat / ␣dog"
     names = model.vocabulary
     assert (told["answer"], told["rival"]) == (names[answer], names[rival])
     for kind in ("heads", "attentions", "mlps"):

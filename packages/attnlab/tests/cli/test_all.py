@@ -25,11 +25,12 @@ def _two_experiments(monkeypatch, tmp_path):
 
 def test_all_experiments_end_in_one_screen_or_table_and_in_a_gallery(run, monkeypatch, tmp_path):
     monkeypatch.setattr(SortingConfig, "FULL", {"letters": 4})
-    status, out, _ = run(f"run all -q --out brief --set {TINY}")
+    status, out, err = run(f"run all --out brief --set {TINY}")
     assert status == 1
     assert out.count("of 3 claims failed, self-checks: 1 of 1") == 2
     assert out.count("loss not below floor") == 0
     assert "A short run (first letters 3 of 4, second letters 3 of 4); the full one" in out
+    assert "A short run" not in err  # once is enough
     status, out, _ = run(f"run all -q --claims --set {TINY}")
     assert status == 1
     assert out.count("loss not below floor") == 2

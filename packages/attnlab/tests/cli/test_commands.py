@@ -140,6 +140,7 @@ MISTAKES = {
     "show runs": "runs is no run but holds some; name one of them: runs/good.",
     "trace good xyz": "expected 3 letters from a to c, such as 'cba'; got 'xyz'.",
     "trace": "name a run, as in: attnlab trace sorting; known: good",
+    "compile": "such as examples/programs/sort.py",
     "search": "search needs a value for MODEL: a pretrained model",
     "search good cab": "search needs a value for --corpus: the texts: a .csv",
     "search good --corpus": "search needs a value for --corpus",

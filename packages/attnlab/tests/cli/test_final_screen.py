@@ -59,6 +59,16 @@ def test_the_closing_screen_names_what_failed_first_and_where_to_look(capsys, mo
     assert "attnlab show runs/lookup" in out
 
 
+def test_a_finding_is_shortened_at_a_word(capsys, monkeypatch):
+    reports = [report_of("anatomy", True), report_of("sorting", True)]
+    for width in (60, 73, 80):
+        out = screen(capsys, monkeypatch, reports, width)
+        (cut, *_) = [line.split() for line in out.splitlines() if line.rstrip().endswith("…")]
+        assert cut[-1] == "…"
+        words = "what this run found in the end, a long measurement"
+        assert cut[-2] in words.split()
+
+
 def test_a_finding_whose_claim_failed_is_not_said(capsys, monkeypatch):
     out = screen(capsys, monkeypatch, [report_of("sorting", False)], 100)
     assert "A small decoder answers" not in out

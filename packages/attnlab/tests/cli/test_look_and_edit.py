@@ -14,6 +14,7 @@ from attnlab.cli.edit_syntax import parse_edit, read_edits
 from attnlab.cli.prompts import ask
 from attnlab.edits import AddToScores, CutEdge, RedirectToFirst, ZeroHead, edit, edits_to_json
 from attnlab.look import open_recording
+from attnlab.look.trace import HeadTrace, Trace
 
 
 @pytest.fixture(scope="module")
@@ -339,3 +340,13 @@ def test_why_without_a_key_takes_what_the_head_writes_apart(run, tmp_path):
         status, out, err = run(f"why good cab --head 0.0 --query 4 {typed}")
         assert (status, out) == (2, "")
         assert told in err
+
+
+def test_the_heading_of_many_heads_is_one_line(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    tokens, rows = ("[CLS]", "keys"), ((0.6, 0.4), (0.3, 0.7))
+    heads = tuple(HeadTrace("layers.0.attention.weights", head, rows) for head in range(72))
+    show_trace(Trace(tokens, tokens, (), heads))
+    heading, first, *_ = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["token", "mean", "weight", "heads", "with", "the", "largest"]
+    assert first.split()[:2] == ["[CLS]", "0.45▄"]

@@ -36,7 +36,7 @@ def test_a_patch_is_that_of_python_and_has_a_page(run, tmp_path):
     assert str(found) in out
     page = f"page     {tmp_path / 'out' / 'page.html'}"
     assert out.splitlines()[-2:] == [page, f"look at  attnlab open {tmp_path / 'out'}"]
-    assert "layers.0.residual_before, position 1 '␣cat/␣dog'" in out
+    assert "layers.0.residual_before, position 1 '␣cat / ␣dog'" in out
     page = (tmp_path / "out" / "page.html").read_text()
     for words in ("Which part carries the answer?", found.measured, "replaces the stream before"):
         assert words.replace("'", "&#39;") in page or words in page

@@ -1,6 +1,7 @@
 """Proofs of learned models: bounds of every part, certificates, counter-examples, resumption."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -253,16 +254,22 @@ def test_prove_ends_in_one_verdict_with_its_exit_status(sorters, monkeypatch, ca
     """Proved; right, but not by more than rounding can change; wrong."""
     command = ["prove", str(sorters.folder / "1")]
     assert main([*command, "--float64"]) == 0
-    assert "3 letters: proved on all 27 inputs of 3 tokens" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "3 letters: proved on all 27 inputs of 3 tokens" in printed
+    assert re.search(r"\n  margin        left after rounding: [\d.]+ \(float64\)\n", printed)
     with monkeypatch.context() as patch:
         patch.setattr("attnlab.programs.check._ROUNDOFF", {"float32": 1e-4, "float64": 1e-4})
         assert main(command) == 1
         printed = capsys.readouterr()
         assert "right on all 27 inputs of 3 tokens, but not certified: rounding" in printed.out
         assert "margin        -" not in printed.out
-        assert "less rounding -" not in printed.out
+        assert "after rounding: -" not in printed.out
+        again = f"attnlab prove {sorters.folder / '1'} --float64"
+        assert printed.out.rstrip().endswith(f"rounding is less in float64, so type: {again}")
         assert main(["prove", str(sorters.folder)]) == 1
-        assert "3 right, but not certified" in capsys.readouterr().out
+        printed = capsys.readouterr()
+        assert "3 right, but not certified" in printed.out
+        assert printed.out.rstrip().endswith(f"attnlab prove {sorters.folder} --float64")
     answer = SequenceTask.answer
     monkeypatch.setattr(SequenceTask, "answer", lambda *given: answer(*given).flip(-1))
     assert main([*command, "--float64"]) == 1

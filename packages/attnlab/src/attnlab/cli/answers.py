@@ -31,6 +31,7 @@ _MAX_TOKENS = 16  # shown for more heads than that
 _MAX_WORDS = 60  # of a text that is written out
 _FIRST_WORDS = 8  # kept at the beginning of a longer one
 _BEST_HEADS = 4  # named for each token
+_SINK = "Resting on the first token is common (an attention sink), and no fault of the model."
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _LETTERS = {"first": "f", "last": "l", "previous": "p", "self": "s", "next": "n"}
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
@@ -100,10 +101,10 @@ def _show_attention(heads: "Sequence[HeadTrace]", keys: Sequence[str], place: in
     tokens = list(map(marked_line, keys))
     names = [marked_line(head_at(head.site, head.head)) for head in heads]
     if place is None:
-        over, weights_title = f"{len(heads)} heads and all queries", "  average weight on"
+        over, weights_title = "heads and all queries", "  average weight on"
         rows = [_mean_row(head.rows) for head in heads]
     else:
-        over, weights_title = f"{len(heads)} heads", "  weight on"
+        over, weights_title = "heads", "  weight on"
         rows = [list(head.rows[place]) for head in heads]
     if len(heads) > _MAX_HEADS:
         output().print(_tokens_table(over, tokens, names, rows))
@@ -116,8 +117,8 @@ def _tokens_table(
 ) -> Table:
     """Make a row for each token: its mean weight over heads, and the heads with most weight."""
     table = make_table("  token", is_plain=True)
-    table.add_column(f"mean weight of {over}", justify="right")
-    table.add_column("largest weights", overflow="fold")
+    table.add_column("mean weight", justify="right", no_wrap=True)
+    table.add_column("heads with the largest", overflow="fold")
     means = _mean_row(rows)
     order = sorted(range(len(means)), key=lambda key: -means[key])[:_MAX_TOKENS]
     for key in sorted(order):
@@ -128,8 +129,9 @@ def _tokens_table(
                 best_heads.append(f"{names[head]} ({rows[head][key]:.2f})")
         named = Text(", ".join(best_heads))
         table.add_row(Text(f"  {tokens[key]}"), _shaded(means[key]), named)
+    table.caption = f"means over {len(rows)} {over}"
     if len(means) > len(order):
-        table.caption = f"the {len(order)} of {len(means)} tokens with most weight"
+        table.caption += f"; the {len(order)} of {len(means)} tokens with most weight"
     return table
 
 
@@ -280,7 +282,7 @@ def _shaded(weight: float | None) -> Text:
     return number + Text(block, style="bright_blue")
 
 
-def show_overview(run: str, facts: Mapping[str, WeightFacts | ValueFacts]) -> None:
+def show_overview(run: str, text: str, facts: Mapping[str, WeightFacts | ValueFacts]) -> None:
     """Print a table for each kind of attention: a row for each layer, a cell for each head."""
     from attnlab.look.heads import head_at
 
@@ -304,8 +306,10 @@ def show_overview(run: str, facts: Mapping[str, WeightFacts | ValueFacts]) -> No
     if words:
         legend = f"f67: 67 % of a head's weight on one token ({words} token); {legend}"
     output().print(Text(legend, style="dim"))
+    if "first" in named:
+        output().print(Text(_SINK, style="dim"))
     example = head_at(next(iter(facts)), 0)
-    say(f"one of them: attnlab look {typed(run)} … --head '{example}'", is_quiet=True)
+    say(f"one of them: attnlab look {typed(run)} {typed(text)} --head '{example}'", is_quiet=True)
 
 
 def _cell(head: HeadMeans) -> Text:

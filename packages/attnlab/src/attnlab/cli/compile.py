@@ -39,7 +39,8 @@ def compile_(
     Parameters
     ----------
     file
-        A Python file that makes an `attnlab.programs.Program`.
+        A Python file that makes an `attnlab.programs.Program`, such as examples/programs/sort.py of
+        the sources.
     name
         Which program, where the file makes several: the name of its variable.
     length

@@ -1,5 +1,6 @@
 """The final screen of `attnlab run all`: one finding of each experiment, then failed claims."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,9 +39,13 @@ def show_final_screen(
                 (report.experiment.ljust(13), "bold"), terminal.claim_counts(report.claims)
             )
         )
-        finding = Text(marked_line(_finding(report)))
-        finding.truncate(_FINDING_LINES * (console.width - 4), overflow="ellipsis")
-        console.print(Padding(finding, (0, 2, 0, 2)))
+        finding = textwrap.wrap(
+            marked_line(_finding(report)),
+            console.width - 4,
+            max_lines=_FINDING_LINES,
+            placeholder=" …",
+        )
+        console.print(Padding(Text("\n".join(finding)), (0, 2, 0, 2)))
     for name, why in broken.items():
         say_short(Text.assemble((f"✗ {name} could not run: ", "bold red"), marked_line(str(why))))
     _show_open_claims(reports, parent)

@@ -70,8 +70,8 @@ def look(
     if is_long_text(long_text, run, words, others):
         return summarize_long_text(run, long_text, out=out, as_json=as_json)
     check_new_folder(out)
+    question = ask(run, words, model_options)  # which refuses a text that is too long
     length = _announced(words, run)
-    question = ask(run, words, model_options)
     chosen = head_numbers(question.model, head)
     sites = list(chosen) or site or ["*weights"]
     with counting(f"{length:,} words", is_quiet=length < _LONG) as tell:
@@ -92,7 +92,7 @@ def look(
     if as_json:
         terminal.print_json({name: value.to_mapping() for name, value in facts.items()})
         return 0
-    _show(run, facts, getattr(question, "note", ""), is_overview=is_overview)
+    _show(run, " ".join(words), facts, getattr(question, "note", ""), is_overview=is_overview)
     show_pages(out, "view.html")
     return 0
 
@@ -134,10 +134,15 @@ def _sizes(recording: "Recording", chosen: Mapping[str, Sequence[int]]) -> tuple
 
 
 def _show(
-    run: str, facts: Mapping[str, WeightFacts | ValueFacts], note: str, *, is_overview: bool
+    run: str,
+    text: str,
+    facts: Mapping[str, WeightFacts | ValueFacts],
+    note: str,
+    *,
+    is_overview: bool,
 ) -> None:
     if is_overview:
-        show_overview(run, facts)
+        show_overview(run, text, facts)
     for name, site in facts.items():
         if isinstance(site, ValueFacts):
             terminal.say(f"{name}  {tuple(site.shape)}, {site.words}")

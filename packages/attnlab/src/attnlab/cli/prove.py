@@ -8,13 +8,14 @@ from attnlab.cli.options import AsJson, Switch
 from attnlab.cli.progress import counting
 from attnlab.cli.resolve_run import find_run
 from attnlab.cli.terminal import print_json, say, say_lines, show_table
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, typed
 
 if TYPE_CHECKING:
     import torch
 
     from attnlab.experiments.proofs import PopulationProof
     from attnlab.experiments.report import Report
+    from attnlab.programs import ModelProof
 
 
 def prove(
@@ -60,7 +61,7 @@ def prove(
     dtype = torch.float64 if float64 else None
     config = read_config(folder)
     if config is None or run_kind(config) != "population":
-        return _prove_one(open_run_or_member(folder), dtype, out, as_json=as_json)
+        return _prove_one(run, open_run_or_member(folder), dtype, out, as_json=as_json)
     if resume:
         raise WrongUsage("--resume is for the proof of one model; this run has many.")
     with folder_of_proof(out):
@@ -69,11 +70,12 @@ def prove(
         print_json(proof.to_mapping())
     else:
         _show(proof, out)
+        _suggest_float64(run, list(proof.proofs.values()), out)
     return int(len(proof.proved) < len(proof.proofs))
 
 
 def _prove_one(
-    report: "Report", dtype: "torch.dtype | None", out: Path | None, *, as_json: bool
+    run: str, report: "Report", dtype: "torch.dtype | None", out: Path | None, *, as_json: bool
 ) -> int:
     """Prove the model of a run."""
     from attnlab.experiments.proofs import certify_run, prove_run
@@ -87,10 +89,19 @@ def _prove_one(
         print_json(proof.to_mapping())
     else:
         say_lines(str(proof))
-        if proof.holds and not proof.is_sure and proof.dtype == "float32":
-            say("try --float64, in which rounding is less", is_quiet=True)
         show_certificate(out, is_sure=proof.is_sure)
+        _suggest_float64(run, [proof], out)
     return int(not proof.is_sure)
+
+
+def _suggest_float64(run: str, proofs: "list[ModelProof]", out: Path | None) -> None:
+    """Print the command that decides in 64 bits what 32 bits left open."""
+    if not any(proof.holds and not proof.is_sure and proof.dtype == "float32" for proof in proofs):
+        return
+    again = f"attnlab prove {typed(run)} --float64"
+    if out is not None and not out.exists():  # nothing was proved, so nothing was written
+        again += f" --out {typed(out)}"
+    say(f"rounding is less in float64, so type: {again}", is_quiet=True)
 
 
 def _show(population: "PopulationProof", out: Path | None) -> None:

@@ -51,8 +51,6 @@ def run_all(
     with explained(parent):  # report a folder that cannot be written once, not for each
         parent.mkdir(parents=True, exist_ok=True)
     short = "" if options["full"] else _describe_short_run(settings)
-    if short and not (training.quiet or training.as_json):
-        terminal.note(short)
     reports, broken = _run_each(makes, parent, training, full=options["full"])
     gallery = write_gallery(parent) if reports else None
     if training.as_json:

@@ -66,7 +66,7 @@ class PopulationProof:
             numbers = [f"{proof.margin:.3g}", f"{proof.sure:.3g}"]
             rows.append([name, proof.failures, *numbers, str(example)])
         return Card(
-            str(self), columns=("seed", "failures", "margin", "less rounding", ""), rows=rows
+            str(self), columns=("seed", "failures", "margin", "left after rounding", ""), rows=rows
         )
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ _MOST_JOINED = 2  # tokens in the name of a position
 
 
 def position_names(calls: Sequence[Call], model: nn.Module) -> dict[str, tuple[str, ...]]:
-    """Name the positions of each stack by the tokens that are read there: `{"": ("a", "b/c")}`.
+    """Name the positions of each stack by the tokens that are read there: `{"": ("a", "b / c")}`.
 
     Two different tokens at a position are joined by a slash; more leave it without a name. A
     position that shows an image has the name of its place there. A stack that reads vectors is left
@@ -35,7 +35,7 @@ def position_names(calls: Sequence[Call], model: nn.Module) -> dict[str, tuple[s
             if len(tokens) > _MOST_JOINED:
                 names.append("")
             else:
-                names.append("/".join(token_name(token, vocabulary) for token in tokens))
+                names.append(" / ".join(token_name(token, vocabulary) for token in tokens))
         places = [
             image_places(config, call_ids, call.options.get("image_grid_thw"))
             for call_ids, call in zip(ids, calls, strict=True)

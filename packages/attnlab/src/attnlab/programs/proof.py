@@ -99,10 +99,10 @@ class ModelProof:
         return mapping
 
     def _card(self) -> Card:
-        rounding = f"less rounding {self.sure:.3g}"
+        margin = f"left after rounding: {self.sure:.3g}"
         if self.holds and not self.sure > 0:
-            rounding = f"and rounding may change {self.margin - self.sure:.3g}"
-        facts = [("margin", f"{self.margin:.3g}, {rounding} ({self.dtype})")]
+            margin = f"{self.margin:.3g}, and rounding may change {self.margin - self.sure:.3g}"
+        facts = [("margin", f"{margin} ({self.dtype})")]
         if self.searched:
             least = max(self.proved_to + 1, self.shortest)
             words = f"{self.searched:,} of {least} to {self.longest} tokens, at random"

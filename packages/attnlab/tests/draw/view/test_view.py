@@ -210,6 +210,9 @@ def test_a_row_is_listed_and_told_in_full_as_a_table(open_view):
     first = page.locator(".row-words .chances li").first
     assert first.locator(".word").inner_text() == f"w{best}"
     assert first.locator(".number").inner_text() == f"{weights[best]:.3f}"
+    widths = "(bar) => bar.getBoundingClientRect().width / bar.parentElement.clientWidth"
+    share = first.locator(".track i").evaluate(widths)
+    assert share == pytest.approx(weights[best], abs=0.02)  # the whole track is a weight of 1
     assert page.locator(".row-words .note").inner_text().endswith("2 masked.")
     page.get_by_text("All weights of this query as a table").click()
     page.locator(".weights-table tbody tr").first.wait_for()

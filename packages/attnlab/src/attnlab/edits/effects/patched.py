@@ -61,7 +61,7 @@ class Patched:
     places: what is patched, in order · metric: its name · direction: "denoise" puts clean values
     into the corrupted run, "noise" the other way round · ends: the metric of both runs · after
     (place, row): the metric under each patch · tokens: the names of the positions of each stack,
-    `{"": ("a", "b/c")}`, both tokens where clean and corrupted differ · answers: of each row the
+    `{"": ("a", "b / c")}`, both tokens where clean and corrupted differ · answers: of each row the
     answer, and the token that is subtracted, or "" · chances: the answer's probability in both runs
     · refused: the pairs that were not patched · note: what the texts did not allow · estimate: by
     which the effects are estimated, None where they were measured · texts: the pairs, if they are

@@ -82,7 +82,7 @@ def programs_section(compiled: Sequence[CompiledTask]) -> Table:
             "hidden units": config.inner_width,
             "inputs": task.proof.inputs,
             "failures": task.proof.failures,
-            "margin, less rounding": f"{task.proof.sure:.4g}",
+            "margin left after rounding": f"{task.proof.sure:.4g}",
         }
         records.append(record)
     return Table.of_records(records=records, **WORDS.texts("programs"))

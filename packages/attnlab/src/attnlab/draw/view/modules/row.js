@@ -82,7 +82,7 @@ function showLargest(list, rest, state) {
   const most = Math.abs(all[0]?.value ?? 0) || 1;
   const listed = all.slice(0, LISTED).filter(({ value }) => value !== 0);
   list.replaceChildren(...listed.map(({ value, j }) =>
-    makeShare(state.names[j], Math.abs(value) / most, signed(value, state, most), `key ${state.numbers(j)}`)));
+    makeShare(state.names[j], Math.abs(value), signed(value, state, most), `key ${state.numbers(j)}`)));
   const masked = state.map.columns - all.length;
   const others = all.slice(listed.length);
   const sum = others.reduce((total, { value }) => total + value, 0);
