@@ -88,24 +88,17 @@ def hint(name: str, /, *, where: CourseOptions = HERE) -> int:
     name
         The exercise.
     """
-    from attnlab_course.feedback import answer_hint
+    from attnlab_course.feedback import take_hint
 
-    workspace, exercise = where.workspace(), where.exercise(name)
-    hints, state = exercise.hints, _state(workspace, name)
-    if state.mistake or state.failed:
-        workspace.record("hint", exercise=name, mistake=state.mistake)
-        source = workspace.answer(exercise).source
-        lines = answer_hint(exercise, state, source)
-        for line in lines:
-            say(line)
-        if lines:
-            return 0
-    seen = state.hints
-    number = min(seen + 1, len(hints))
+    exercise = where.exercise(name)
+    hints = exercise.hints
+    lines, number = take_hint(where.workspace(), exercise)
+    for line in lines:
+        say(line)
+    if lines:
+        return 0
     for place, words in enumerate(hints[:number], 1):
         say(f"{place} of {len(hints)}  {words}", is_quiet=place < number)
-    if number > seen:
-        workspace.record("hint", exercise=name, number=number)
     if number == len(hints):
         say(f"that was the last; the solution: attnlab course solution {name}", is_quiet=True)
     return 0

@@ -15,7 +15,7 @@ from attnlab_course.error_advice import error_advice
 from attnlab_course.exercise import Case, CourseExercise, GivenObject, Mistake, single_mistakes
 from attnlab_course.judge import PENDING, CheckResult, ExerciseOutcome, passed_words
 from attnlab_course.mistakes import with_mistake
-from attnlab_course.workspace import ExerciseState
+from attnlab_course.workspace import NEW, ExerciseState, Workspace
 
 _INDENT = " " * 4
 _MOST_PRINTED = 8  # lines
@@ -112,6 +112,40 @@ def shown_failures(outcome: ExerciseOutcome) -> list[CheckResult]:
         others = [result for result in others if result.check.name in outcome.unexplained]
     words = not_none(first.failure).words
     return [first, *[other for other in others if not_none(other.failure).words != words][:1]]
+
+
+def take_hint(workspace: Workspace, exercise: CourseExercise) -> tuple[list[str], int]:
+    """Return the lines of a hint on the last check and note that they are shown; without any, none.
+
+    The number is that of the general hints that are shown now, one more where there are no lines; a
+    hint that was told for the last check is passed over.
+    """
+    name, number = exercise.name, len(exercise.hints)
+    state = workspace.states().get(name, NEW)
+    lines = last_check_hint(workspace, exercise, state)
+    if state.mistake or state.failed:
+        told = [
+            n
+            for n, hint in enumerate(exercise.hints, 1)
+            if any(line.endswith(hint) for line in lines)
+        ]
+        workspace.record("hint", exercise=name, mistake=state.mistake, told=told)
+    if lines:
+        return lines, state.hints
+    left = (n for n in range(state.hints + 1, number) if n not in state.told)
+    number = next(left, number)
+    if number > state.hints:
+        workspace.record("hint", exercise=name, number=number)
+    return [], number
+
+
+def last_check_hint(
+    workspace: Workspace, exercise: CourseExercise, state: ExerciseState
+) -> list[str]:
+    """Return the hint of what the last check found, if there is one."""
+    if not (state.mistake or state.failed) or not workspace.files(exercise.name):
+        return []
+    return answer_hint(exercise, state, workspace.answer(exercise).source)
 
 
 def answer_hint(exercise: CourseExercise, state: ExerciseState, source: str) -> list[str]:

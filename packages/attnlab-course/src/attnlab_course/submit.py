@@ -73,8 +73,25 @@ def check_program(
         return check_text(exercise, source)
     questions = make_questions(exercise, seed, graded=not holds_back(exercise))
     outcome = judge(questions, ask(exercise.with_given(source), path, questions.encoded))
-    is_blank = outcome.is_blank or is_untouched(exercise, source)
-    return replace(outcome, is_blank=is_blank)
+    if outcome.is_blank or is_untouched(exercise, source):
+        return replace(outcome, is_blank=True)
+    return replace(outcome, broken=outcome.broken or _misnamed(exercise, source, outcome))
+
+
+def _misnamed(exercise: CourseExercise, source: str, outcome: ExerciseOutcome) -> str | None:
+    """Say what a program defines where nothing that is asked for is there; None otherwise."""
+    if {result.failure and result.failure.kind for result in outcome.checks} != {"Missing"}:
+        return None
+    given = {getattr(node, "name", "") for node in exercise.given}
+    tree = parse_program(source) or ast.Module([], [])
+    definitions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    defined = [node.name for node in definitions if node.name not in given]
+    cases = [result.case for result in outcome.checks if result.case is not None]
+    kinds = {case.call: "class" if case.build else "function" for case in cases}
+    if not defined:
+        return None
+    wanted = " and ".join(f"a {kind} {name}" for name, kind in kinds.items())
+    return f"you defined {', '.join(defined)}; the exercise asks for {wanted}"
 
 
 def check_text(exercise: CourseExercise, source: str) -> ExerciseOutcome:

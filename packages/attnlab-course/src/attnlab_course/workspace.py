@@ -41,7 +41,8 @@ class ExerciseState:
 
     `passed` is whether all checks that were run passed, `waiting` how many were not run, `mistake`
     the known one that the answer makes, and `failed` the first check that it failed where another
-    passed, both until a hint told of them.
+    passed, both until a hint told of them. `told` are the numbers of the general hints that such a
+    hint consisted of.
     """
 
     tries: int = 0
@@ -50,6 +51,7 @@ class ExerciseState:
     waiting: int = 0
     mistake: str = ""
     failed: str = ""
+    told: tuple[int, ...] = ()
 
     @property
     def solved(self) -> bool:
@@ -195,7 +197,8 @@ class Workspace:
                 number = int(event.get("number", 0))
                 state = replace(state, hints=max(state.hints, number))
                 if "mistake" in event:
-                    state = replace(state, mistake="", failed="")
+                    told = (*state.told, *map(int, event.get("told", ())))
+                    state = replace(state, mistake="", failed="", told=told)
             elif kind not in ("start", "solution"):
                 continue
             states[name] = state
@@ -222,8 +225,10 @@ def read_source(path: Path) -> str:
 
 
 def is_untouched(exercise: CourseExercise, source: str) -> bool:
-    """Whether a program is the exercise's starter, but for blanks and comments."""
+    """Whether a program is the exercise's starter, but for blanks and comments, or only imports."""
     tree = parse_program(source)
+    if tree and all(isinstance(node, ast.Import | ast.ImportFrom) for node in tree.body):
+        return True
     starters = (exercise.starter, join_cells([exercise.starter]).program)  # of file and notebook
     try:
         return tree is not None and ast.dump(tree) in [

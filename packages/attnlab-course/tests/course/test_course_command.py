@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,6 +78,23 @@ def test_several_exercises_are_begun_at_once_and_other_commands_take_one(capsys,
     assert "Give one at a time; if these are the words of one input" in " ".join(told.split())
 
 
+@pytest.mark.parametrize("source", ["", "# %%\nimport torch\n"])
+def test_an_answer_that_was_emptied_is_not_written_yet(source, capsys, tmp_path):
+    run(capsys, "start", "softmax")
+    (tmp_path / "course" / "softmax.ipynb").unlink()
+    (tmp_path / "course" / "softmax.py").write_text(source)
+    assert run(capsys, "check", "softmax")[1].startswith("softmax: nothing is written yet")
+
+
+def test_a_function_in_place_of_a_class_is_told_with_what_is_asked_for(capsys, tmp_path):
+    run(capsys, "start", "layer_norm")
+    (tmp_path / "course" / "layer_norm.py").write_text("def layer_norm(x):\n    return x\n")
+    asked = "the exercise asks for a class LayerNormalization"
+    out = run(capsys, "check", "layer_norm")[1]
+    assert out.startswith(f"layer_norm: you defined layer_norm; {asked}\n")
+    assert "✗" not in out
+
+
 @pytest.mark.parametrize(
     "name", sampled(["attention", "predict_lookup", "identity", "reflect_model"], 2)
 )
@@ -110,7 +128,9 @@ def test_a_hint_without_a_line_to_show_is_the_one_on_the_subject(capsys, tmp_pat
     out = run(capsys, "hint", "softmax")[1]
     assert "1 of 4" not in out
     assert "Keep the axis (keepdim) each time" in out
-    assert "1 of 4" in run(capsys, "hint", "softmax")[1]
+    for number in ("1 of 4", "2 of 4", "4 of 4"):  # the third was told
+        *_, newest = re.findall("[1-4] of 4", run(capsys, "hint", "softmax")[1])
+        assert newest == number
 
 
 def test_what_an_exercise_bans_is_told_at_the_check_and_at_the_hand_in(capsys, tmp_path):

@@ -246,6 +246,28 @@ def test_a_hint_is_first_about_the_mistake_that_was_found(opened: Any) -> None:
     assert page.get_by_role("button", name="A hint on this mistake").count() == 0
 
 
+@pytest.mark.slow
+def test_a_mistakes_hint_stays_until_the_next_check_and_is_no_second_time_in_the_list(
+    opened: Any,
+) -> None:
+    page, hints = opened(exercise="softmax"), find_exercise("softmax").hints
+    assert "Nothing is written yet." in check(page, "")
+    steps = "e = torch.exp(x)\n    return e / e.sum(dim, keepdim=True)"
+    check(page, f"import torch\ndef softmax(x, dim=-1):\n    {steps}\n")
+    press(page, "A hint on this mistake")
+    press(page, "A hint")
+    shown, listed = page.locator(".mistake-hint p"), page.locator(".hints li")
+    listed.first.wait_for()
+    press(page, "Next hint (1 of 4 seen)")
+    listed.nth(1).wait_for()
+    assert shown.all_inner_texts() == [hints[1]]
+    assert listed.all_inner_texts() == [hints[0], hints[2].replace("`", "")]
+    assert listed.nth(1).evaluate("node => node.value") == 3
+    check(page)
+    assert shown.count() == 0
+    assert listed.count() == 3
+
+
 def test_nothing_leads_on_from_a_text_that_cannot_be_checked(opened: Any) -> None:
     page = opened(exercise="reflect_attention")
     told = check(page, "plain words")

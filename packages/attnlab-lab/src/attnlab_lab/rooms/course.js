@@ -90,7 +90,7 @@ export function makeCourse(_session, page) {
     statement.replaceChildren(...shown.statement.map(buildText), ...pictureOfExercise(shown));
     file.textContent = COURSE_WORDS.file(shown.file);
     feedback.replaceChildren();
-    showHints(shown);
+    showHints({ ...shown, mistake: [] });
     offerSolution(shown.state);
   }
 
@@ -121,8 +121,7 @@ export function makeCourse(_session, page) {
     allExercises().find((each) => each.name === name).state = told.state;
     listExercises();
     Object.assign(state, { hasMistake: told.has_hint });
-    labelHint();
-    ofMistake.replaceChildren();
+    showHints({ hint: state.seen, all_hints: state.all, mistake: [] });
     offerSolution(told.state);
     const [verdict, ...rest] = verdictOfAnswer(told, state.shown);
     const isDone = !told.broken && !told.is_blank && !told.stopped && (told.passed || state.shown.rubric.length > 0);
@@ -166,9 +165,11 @@ export function makeCourse(_session, page) {
     showHints(told);
   }
 
-  function showHints({ hint: seen, all_hints: all, mistake = [] }) {
-    Object.assign(state, { seen: seen.length, all });
-    hints.replaceChildren(...seen.map((words) => make("li", {}, ...wordsWithCode(words))));
+  // The hint on a mistake stays until the next check; a general hint that it repeats is left out of the list meanwhile.
+  function showHints({ hint: seen, all_hints: all, mistake = state.ofMistake }) {
+    Object.assign(state, { seen, all, ofMistake: mistake });
+    const items = seen.map((words, i) => [words, make("li", { value: i + 1 }, ...wordsWithCode(words))]);
+    hints.replaceChildren(...items.filter(([words]) => !mistake.some((line) => line.endsWith(words))).map(([, item]) => item));
     // What is indented is a line of the answer, which the editor marks where it stands as it is.
     const isCode = (line) => line.startsWith(CODE_INDENT);
     ofMistake.replaceChildren(...mistake.map((line) => (isCode(line) ? programText(line.trim()) : make("p", {}, ...wordsWithCode(line)))));
@@ -179,8 +180,8 @@ export function makeCourse(_session, page) {
   }
 
   function labelHint() {
-    hint.textContent = state.hasMistake ? COURSE_WORDS.mistakeHint : COURSE_WORDS.hint(state.seen, state.all);
-    hint.disabled = state.seen === state.all && !state.hasMistake;
+    hint.textContent = state.hasMistake ? COURSE_WORDS.mistakeHint : COURSE_WORDS.hint(state.seen.length, state.all);
+    hint.disabled = state.seen.length === state.all && !state.hasMistake;
   }
 
   // Ours is to compare with once an answer passes; before that, to see it is to give up, which the log says.

@@ -32,11 +32,12 @@ from attnlab_course.cells import (
 from attnlab_course.compare import item_places
 from attnlab_course.exercise import Case, CourseExercise
 from attnlab_course.feedback import (
-    answer_hint,
     check_words,
     failure_lines,
+    last_check_hint,
     mistake_sentences,
     shown_failures,
+    take_hint,
 )
 from attnlab_course.grading.bans import ban_words
 from attnlab_course.judge import CheckResult, ExerciseOutcome, passed_words
@@ -76,7 +77,7 @@ def _open(folder: str, name: str) -> dict[str, object]:
         "picture": _picture(name),
         "code": _code(source),
         "hint": list(exercise.hints[: state.hints]),
-        "has_mistake": bool(_mistake_hint(workspace, exercise, state)),
+        "has_mistake": bool(last_check_hint(workspace, exercise, state)),
         "all_hints": len(exercise.hints),
         "rubric": list(exercise.parts.rubric),
         "file": str(workspace.folder / f"{name}.py"),
@@ -107,7 +108,7 @@ def _check(folder: str, name: str, code: str) -> dict[str, object]:
     return {
         **_told(exercise, outcome),
         "banned": ban_words(exercise, code),
-        "has_hint": bool(_mistake_hint(workspace, exercise, state)),
+        "has_hint": bool(last_check_hint(workspace, exercise, state)),
         "state": _state(state),
     }
 
@@ -121,24 +122,10 @@ def _stop_once(number: int, frame: FrameType | None) -> None:
 def _hint(folder: str, name: str) -> dict[str, object]:
     """Return the next hint, and those before it; first that of what the answer lacks."""
     exercise, workspace = find_exercise(name), Workspace(Path(folder))
-    hints, state = exercise.hints, workspace.states().get(name, ExerciseState())
-    if state.mistake or state.failed:
-        workspace.record("hint", exercise=name, mistake=state.mistake)
-        lines = _mistake_hint(workspace, exercise, state)
-        if lines:
-            return {"hint": list(hints[: state.hints]), "all_hints": len(hints), "mistake": lines}
-    number = min(state.hints + 1, len(hints))
-    workspace.record("hint", exercise=name, number=number)
-    return {"hint": list(hints[:number]), "all_hints": len(hints)}
-
-
-def _mistake_hint(
-    workspace: Workspace, exercise: CourseExercise, state: ExerciseState
-) -> list[str]:
-    """Return the hint of what the last check found, if there is one."""
-    if not (state.mistake or state.failed) or not workspace.files(exercise.name):
-        return []
-    return answer_hint(exercise, state, workspace.answer(exercise).source)
+    hints = exercise.hints
+    lines, number = take_hint(workspace, exercise)
+    more = {"mistake": lines} if lines else {}
+    return {"hint": list(hints[:number]), "all_hints": len(hints), **more}
 
 
 def _solution(folder: str, name: str) -> dict[str, object]:
