@@ -11,7 +11,7 @@ export const COURSE_WORDS = {
   find: "Find an exercise",
   noneFound: (words) => `No exercise has “${words}” in its title, name or chapter.`,
   goOn: "Go on with the first that is not solved:",
-  loading: "Loading the exercises …",
+  loading: "The exercises are being prepared. The first time after the lab’s start, this takes some seconds …",
   states: { new: "not begun: ", begun: "begun: ", solved: "solved: " },
   place: ({ title, exercises }, name) => `${title}: exercise ${exercises.findIndex((each) => each.name === name) + 1} of ${exercises.length}`,
   brief: ({ name, level, minutes }) => `${name}, level ${level}, ${minutes} min`,

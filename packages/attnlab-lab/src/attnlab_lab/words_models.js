@@ -18,10 +18,10 @@ export const MODEL_WORDS = {
   open: "Open",
   there: "Models that are here",
   kinds: { recent: "opened before", run: "a run of yours", folder: "on the disk", hub: "in the hub's cache" },
-  none: "None yet. Type the folder of one, or fetch one first, such as: hf download prajjwal1/bert-tiny.",
+  none: "None yet. Type the folder of one, or fetch MiniLM into runs/models first, from the folder of attnlab's source: python examples/small_models.py minilm",
   opening: (name, said) => `Opening ${name} … ${said ? `${said[0].toUpperCase()}${said.slice(1)}.` : "It takes some seconds; a GGUF file is converted first."}`,
   clock: (seconds) => `${seconds} s`,
-  notOpened: (sentence) => `${sentence} No model is open: type another, or choose one that is here.`,
+  notOpened: (sentence, open) => `${sentence} ${open ? `${open} stays open` : "No model is open"}: type another, or choose one that is here.`,
   opened: (name) => `${name} is open. Click a square of a head to cut that edge; h knocks the head out.`,
   facts: ({ family, layers, notes }, parameters) => [
     ["Family", family], ["Attention layers", layers.length], ["Heads", layers.reduce((sum, [, size]) => sum + size, 0)],

@@ -47,6 +47,22 @@ def opened(open_room: Any) -> Any:
     return lambda **link: open_room("course", PART, **({"exercise": "attention"} | link))
 
 
+def test_until_an_exercise_is_there_the_room_says_that_it_is_prepared(
+    open_room: Any, context: Any
+) -> None:
+    page = context.new_page()
+    waiting: list[Any] = []
+    page.route("**/api/course/open", lambda route: waiting.append(route))
+    open_room("course", ".exercise-place:visible", page, exercise="attention")
+    line = page.get_by_text("The exercises are being prepared.")
+    until(lambda: page.wait_for_timeout(50) or waiting)
+    assert line.is_visible()
+    own = {**waiting[0].request.headers, "sec-fetch-site": "same-origin"}
+    waiting[0].continue_(headers=own)
+    page.wait_for_selector(PART)
+    assert line.is_hidden()
+
+
 def check(page: Any, code: str | None = None) -> str:
     """Type an answer, check it, and return what is said of it."""
     if code is not None:

@@ -302,17 +302,41 @@ def test_a_refusal_is_one_sentence_and_leaves_the_open_model(opened: Any, decode
     assert table(page) == before
 
 
-def test_a_wrong_path_is_told_and_no_other_model_is_below_it(opened: Any, decoder: Path) -> None:
+def test_a_wrong_path_is_told_and_the_model_that_was_open_stays(
+    opened: Any, decoder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "os-release").symlink_to(__file__)
     page = opened(model=decoder)
+    press(page, "h")
+    before = table(page), edits(page), page.url
+    for name, words in ("no/such-model-here", "no/such-model-here"), (tmp_path, "no config.json"):
+        page.locator("#model").fill(str(name))
+        page.locator("#model").press("Enter")
+        told = page.locator(".models-room .notice").filter(has_text=words)
+        told.filter(has_text=f"{decoder} stays open").wait_for()
+    assert (table(page), edits(page), page.url) == before
+    page.get_by_role("button", name="Undo").click()
+    settled(page)
+    assert edits(page) == []
+
+
+def test_where_no_model_is_the_room_says_how_to_fetch_one_as_the_docs_do(
+    open_room: Any, context: Any
+) -> None:
+    page = context.new_page()
+    page.route("**/api/models", lambda route: route.fulfill(json=[]))
+    open_room("models", ".there li", page)
+    command = "python examples/small_models.py minilm"
+    assert command in page.locator(".there").inner_text()
+    assert command in (Path(__file__).parents[4] / "docs" / "playground.md").read_text()
+
+
+def test_a_wrong_path_with_no_model_open_says_so(opened: Any) -> None:
+    page = opened()
     page.locator("#model").fill("no/such-model-here")
     page.locator("#model").press("Enter")
-    page.locator(".models-room .notice").filter(has_text="no/such-model-here").wait_for()
-    assert not page.locator(".models-room").get_by_text("Parameters").is_visible()
+    page.locator(".models-room .notice").filter(has_text="No model is open").wait_for()
     assert not page.locator(".one-map").is_visible()
-    page.wait_for_function("!location.hash.includes('model=')")
-    page.locator("#model").fill(str(decoder))
-    page.locator("#model").press("Enter")
-    page.locator(".one-map").wait_for()
 
 
 def test_a_model_that_needs_the_memory_of_the_others_takes_it(monkeypatch: Any) -> None:

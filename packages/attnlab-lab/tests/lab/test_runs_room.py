@@ -189,7 +189,16 @@ def test_the_form_is_the_command_line(
     assert page.locator("[aria-invalid=true]").evaluate_all("all => all.map(each => each.id)") == [
         "setting-letters"
     ]
+    assert message.evaluate("message => message.previousElementSibling.id") == "setting-letters"
     command = page.locator(".run-form .command")
+    assert "letters=99" in command.inner_text()
+    fill(page, **{"letters": "", "number-of-seeds": "none"})
+    message.filter(has_text="seeds must be").wait_for()
+    assert message.evaluate("message => message.previousElementSibling.id") == (
+        "setting-number-of-seeds"
+    )
+    assert "--seeds none" in command.inner_text()
+    fill(page, **{"number-of-seeds": 1})
     fill(page, letters="")  # which is as usual
     message.filter(has_text=re.compile("^$")).wait_for(state="attached")
     assert "letters" not in command.inner_text()

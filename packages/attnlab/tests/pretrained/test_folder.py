@@ -188,3 +188,10 @@ def test_the_fuzzing_sees_a_foreign_exception(tmp_path, monkeypatch):
     )
     with pytest.raises((struct.error, OverflowError, MemoryError, IndexError, TypeError)):
         test_any_change_in_a_file_ends_in_our_sentence_at_most("a header of GGUF", 300, tmp_path)
+
+
+def test_a_folder_without_a_model_is_told_as_that_whatever_its_links(tmp_path):
+    (tmp_path / "os-release").symlink_to(__file__)
+    assert gguf_file(tmp_path) is None
+    with pytest.raises(CouldNotRun, match=r"holds no config\.json; expected a model's folder"):
+        inspect_folder(tmp_path)

@@ -24,11 +24,11 @@ export function makeModelSession({ hear, say, busy, clock }) {
   let opening = null; // while a model is opened: asks how far that is
 
   // "", the server's sentence if it refused, and null if something newer was asked meanwhile.
-  async function during(deed, refused = {}) {
+  async function during(deed, word = (refusal) => refusal) {
     const mine = {};
     latest = mine;
     busy(true);
-    const { refusal = "", ...found } = await deed().catch(({ message }) => ({ refusal: message, ...refused }));
+    const { refusal = "", ...found } = await deed().catch(({ message }) => ({ refusal: word(message) }));
     if (latest !== mine) return null;
     busy(false);
     Object.assign(lab, found);
@@ -44,7 +44,7 @@ export function makeModelSession({ hear, say, busy, clock }) {
       const facts = await askServer("/api/models/open", { model });
       const start = PART_FORM.test(part ?? "") ? part.split(".").map(Number) : null;
       return { ...NO_MODEL, model, facts, text: text ?? facts.first, head, at: start, edits };
-    }, NO_MODEL);
+    }, (refusal) => MODEL_WORDS.notOpened(refusal, lab.model));
     if (refused === null) return;
     leaveOpening();
     if (refused) {

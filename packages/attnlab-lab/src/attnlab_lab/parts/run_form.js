@@ -20,25 +20,27 @@ export function makeRunForm({ experiment: first, start, changed }) {
   const more = make("details", {}, make("summary", {}), many);
   const message = make("p", { class: "message refused", role: "status" });
   const command = make("code", { class: "command" });
+  const bar = make("div", { class: "bar" }, makeButton(RUN_WORDS.start, begin, { class: "primary" }));
   const form = make("form", { hidden: true, "aria-labelledby": "start-title" },
     makeSetting(RUN_WORDS.experiment, choice, summary),
-    few, more, make("p", { class: "note" }, RUN_WORDS.manyValues), message,
-    make("div", { class: "bar" }, makeButton(RUN_WORDS.start, begin, { class: "primary" })), command);
+    few, more, make("p", { class: "note" }, RUN_WORDS.manyValues), message, bar, command);
   const loading = make("p", { class: "note" }, RUN_WORDS.loading);
   const root = make("section", { class: "run-form" }, make("h2", { id: "start-title" }, RUN_WORDS.startTitle), loading, form);
 
   const found = () => experiments.find((each) => each.name === name);
   const usual = ({ default: value }) => String(value ?? "none");
 
+  // The run as it is typed.
+  const typedRun = () => ({
+    experiment: name, settings: Object.fromEntries(typed), seed: seed.input.value.trim(), seeds: seeds.input.value.trim(),
+    sweep: fields.some(({ setting }) => isMany(setting)),
+  });
+
   function asked() {
-    const text = seed.input.value.trim();
-    if (!/^\d{1,15}$/.test(text)) throw new Error(RUN_WORDS.badSeed(text));
-    const number = seeds.input.value.trim();
-    if (!/^[1-9]\d{0,3}$/.test(number)) throw new Error(RUN_WORDS.badSeeds(number));
-    return {
-      experiment: name, settings: Object.fromEntries(typed), seed: Number(text), seeds: Number(number),
-      sweep: fields.some(({ setting }) => isMany(setting)),
-    };
+    const run = typedRun();
+    if (!/^\d{1,15}$/.test(run.seed)) throw new Error(RUN_WORDS.badSeed(run.seed));
+    if (!/^[1-9]\d{0,3}$/.test(run.seeds)) throw new Error(RUN_WORDS.badSeeds(run.seeds));
+    return { ...run, seed: Number(run.seed), seeds: Number(run.seeds) };
   }
 
   // Several values in the field of a number.
@@ -76,20 +78,23 @@ export function makeRunForm({ experiment: first, start, changed }) {
     checkSoon();
   }
 
-  const checkSoon = slowly(() => attempt(async () => {
-    const request = asked();
-    await askServer("/api/check", request);
-    command.textContent = `${trainingCommand(request)}${OUT_OF_RUNS}`;
-  }), CHECK_AFTER);
+  const checkSoon = slowly(() => {
+    command.textContent = `${trainingCommand(typedRun())}${OUT_OF_RUNS}`;
+    return attempt(async () => askServer("/api/check", asked()));
+  }, CHECK_AFTER);
 
   // What the command line would refuse is refused with its sentence.
   async function attempt(deed) {
     const sentence = await deed().then(() => "", (error) => error.message);
-    message.textContent = sentence;
     const words = sentence.split(/\W/);
     for (const { input, setting } of fields) input.setAttribute("aria-invalid", typed.has(setting.name) && words.includes(setting.name));
     seed.input.setAttribute("aria-invalid", words[0] === "seed");
     seeds.input.setAttribute("aria-invalid", words[0] === "seeds");
+    const wrong = form.querySelector("[aria-invalid=true]");
+    if (wrong) wrong.after(message); // beside the first field that it names
+    else bar.before(message);
+    if (wrong && many.contains(wrong)) more.open = true;
+    message.textContent = sentence;
   }
 
   async function begin() {

@@ -11,8 +11,8 @@ export const OUT_OF_RUNS = RUNS_FOLDER === "runs" ? "" : ` --out ${folderOf("NAM
 
 // The command of a training that a job would be asked for.
 export function trainingCommand({ experiment, settings, seed, seeds, sweep = false }) {
-  const words = ["attnlab", sweep ? "sweep" : "run", experiment, "--seed", seed];
-  if (seeds > 1 || sweep) words.push("--seeds", seeds);
+  const words = ["attnlab", sweep ? "sweep" : "run", experiment, "--seed", typed(String(seed))];
+  if (String(seeds) !== "1" || sweep) words.push("--seeds", typed(String(seeds)));
   const told = Object.entries(settings).map(([name, value]) => typed(`${name}=${value}`));
   return [...words, ...(told.length ? ["--set", ...told] : [])].join(" ");
 }

@@ -75,13 +75,16 @@ export function makeCourse(_session, page) {
 
   async function open() {
     state.course ??= await tell("open", "/api/course");
-    loading.hidden = !notice.root.hidden || Boolean(state.course);
-    if (!state.course) return;
+    if (!state.course) {
+      loading.hidden = true;
+      return;
+    }
     const all = allExercises();
     state.exercise ??= (all.find((each) => each.state !== "solved") ?? all[0]).name;
     page.keepLink();
     listExercises();
     const shown = await tell("open", "/api/course/open", { exercise: state.exercise, page: COURSE_PAGE });
+    loading.hidden = true;
     if (!shown) return;
     exercise.hidden = handIn.hidden = false;
     Object.assign(state, { shown, saved: shown.code, files: [shown.code], hasMistake: shown.has_mistake });

@@ -96,7 +96,7 @@ export function makeModels({ lab: own }, page) {
     makeKeys(MODEL_WORDS.keys));
 
   function hear(refusal) {
-    notice.tell(refusal && !lab.model ? MODEL_WORDS.notOpened(refusal) : refusal);
+    notice.tell(refusal);
     show();
     page.keepLater();
   }

@@ -14,6 +14,7 @@ model has are refused before a loop runs over them.
 import re
 import stat
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -112,15 +113,18 @@ def check_memory(size: int, what: str) -> None:
 
 
 def _entries(path: Path) -> set[str]:
-    """Return the names in a folder; refuse links that lead out of it, pipes and devices."""
+    """Return the names in a folder; of a model's folder, refuse links that lead out of it, pipes
+    and devices."""
     root, templates = _root(path), path / "additional_chat_templates"
-    names = set()
+    words = f"holds more than {MAX_ENTRIES:,} files: it is not a model's folder."
     try:
-        for entry in path.iterdir():
+        entries = list(islice(path.iterdir(), MAX_ENTRIES + 1))
+        require(len(entries) <= MAX_ENTRIES, path, words)
+        names = {entry.name for entry in entries}
+        if CONFIG not in names and not any(name.lower().endswith(".gguf") for name in names):
+            return names  # no model, whatever else there is
+        for entry in entries:
             _check_entry(entry, root)
-            names.add(entry.name)
-            words = f"holds more than {MAX_ENTRIES:,} files: it is not a model's folder."
-            require(len(names) <= MAX_ENTRIES, path, words)
         for entry in templates.iterdir() if templates.is_dir() else ():
             _check_entry(entry, root)
             _check_size(entry)
