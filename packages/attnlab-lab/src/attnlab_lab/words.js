@@ -1,6 +1,6 @@
 // All sentences of the page, in one place.
 
-import { count, quote, wordNumber } from "attnlab/draw/report/elements.js";
+import { count, isTouched, quote, wordNumber } from "attnlab/draw/report/elements.js";
 
 const DOES = {
   sort: (letters) => `writes ${letters} in order`,
@@ -11,6 +11,7 @@ const COUNTS = ["no", "one", "two", "three", "four"];
 
 const AFRESH = "; the page starts afresh.";
 const brief = (text) => String(text).slice(0, 20);
+const cutAnEdge = () => (isTouched() ? "Tap any square of a head to read it, and again to cut that edge." : "Click any square of a head to cut that edge.");
 const verdict = (isRight) => (isRight ? "right" : "wrong");
 const ofAll = (lab, now = lab.now) => `${countRight(now)} of ${now.right.length} inputs right`;
 
@@ -87,8 +88,8 @@ export const WORDS = {
   },
   prompt(lab) {
     if (!lab.now || lab.isRunning || (lab.step === 0 && !lab.isDone)) return "One dot for each input.";
-    if (!lab.edits.length) return "Click any square of a head to cut that edge.";
-    return "Cut more, or mend it by another click.";
+    if (!lab.edits.length) return cutAnEdge();
+    return `Cut more, or mend it by another ${isTouched() ? "tap" : "click"}.`;
   },
   dots: "All inputs",
   dotKinds: "Green: right. Red with a cross: wrong. Framed: the input that is shown.",
@@ -150,7 +151,7 @@ export const WORDS = {
   worthRow: (name) => `without ${name}`,
 
   trained: (lab) => (countRight(lab.now) === lab.now.right.length
-    ? `${ofAll(lab)}: every input there is. Click any square of a head to cut that edge.`
+    ? `${ofAll(lab)}: every input there is. ${cutAnEdge()}`
     : `Training is done: ${ofAll(lab)}. Try another seed.`),
   linkOpened: (lab) => (lab.edits.length ? `The edits of the link are back. ${outcome(lab)}` : WORDS.answered(lab)),
   changed(lab, edit, done) {
@@ -204,6 +205,11 @@ export const WORDS = {
     cut: "Click a square: its edge is cut, or mended. Key: x.",
     paint: "Drag over squares: they close, or open. Keys: space, arrows, space.",
     score: "Click a square: its score grows by 1, with shift it shrinks. Keys: + and −.",
+  },
+  touchHints: {
+    cut: "Tap a square to read it. Another tap cuts its edge, or mends it.",
+    paint: "Drag over squares: they close, or open.",
+    score: "Tap a square to read it. Each further tap adds 1 to its score.",
   },
   wholeHead: "The whole head",
   switches: {

@@ -1,6 +1,6 @@
 // All sentences of the room Models.
 
-import { count, quote, wordProbability, wordTrimmed } from "attnlab/draw/report/elements.js";
+import { count, isTouched, quote, wordProbability, wordTrimmed } from "attnlab/draw/report/elements.js";
 
 function wordAnswer({ told: { places, cosine, moved, tokens }, edits }) {
   if (cosine !== undefined) return edits.length ? MODEL_WORDS.cosine(cosine, moved, tokens) : MODEL_WORDS.asItWas;
@@ -22,7 +22,7 @@ export const MODEL_WORDS = {
   opening: (name, said) => `Opening ${name} … ${said ? `${said[0].toUpperCase()}${said.slice(1)}.` : "It takes some seconds; a GGUF file is converted first."}`,
   clock: (seconds) => `${seconds} s`,
   notOpened: (sentence, open) => `${sentence} ${open ? `${open} stays open` : "No model is open"}: type another, or choose one that is here.`,
-  opened: (name) => `${name} is open. Click a square of a head to cut that edge; h knocks the head out.`,
+  opened: (name) => `${name} is open. ${isTouched() ? "Tap a square of a head to read it, and again to cut that edge." : "Click a square of a head to cut that edge; h knocks the head out."}`,
   facts: ({ family, layers, notes }, parameters) => [
     ["Family", family], ["Attention layers", layers.length], ["Heads", layers.reduce((sum, [, size]) => sum + size, 0)],
     ["Parameters", parameters], ...notes.map((note) => ["Note", note]),

@@ -52,7 +52,11 @@ def test_until_an_exercise_is_there_the_room_says_that_it_is_prepared(
 ) -> None:
     page = context.new_page()
     waiting: list[Any] = []
-    page.route("**/api/course/open", lambda route: waiting.append(route))
+
+    def wait(route: Any) -> None:
+        waiting.append(route)
+
+    page.route("**/api/course/open", wait)
     open_room("course", ".exercise-place:visible", page, exercise="attention")
     line = page.get_by_text("The exercises are being prepared.")
     until(lambda: page.wait_for_timeout(50) or waiting)

@@ -101,6 +101,27 @@ def test_a_click_cuts_an_edge_and_undo_mends_it(open_lab: Open) -> None:
     assert edits(page) == []
 
 
+PHONE = {"has_touch": True, "is_mobile": True}
+
+
+@pytest.mark.parametrize("room", ["play", "bench"])
+def test_a_finger_reads_a_square_before_it_cuts(open_lab: Open, room: str) -> None:
+    page = rested(open_lab(f"#room={room}&at=60", width=390, **PHONE))
+    reading = page.locator(".map-reading").first
+    assert reading.inner_text() == "Tap a cell to read it."
+    assert not re.search("[Cc]lick|Key: ", page.locator(".prompt, .tool-part").first.inner_text())
+    page.touchscreen.tap(*at_cell(page, 0, 3, 0))
+    settled(page)
+    assert re.match("Query 3 ‘SEP’ → key 0 ‘c’: weight", reading.inner_text())
+    assert edits(page) == []
+    page.touchscreen.tap(*at_cell(page, 0, 3, 0))
+    settled(page)
+    assert edits(page) == ["Head 0.0: query 3 ‘SEP’ → key 0 ‘c’ is cut."]
+    page.touchscreen.tap(*at_cell(page, 0, 4, 1))
+    assert "weight" in reading.inner_text()
+    assert len(edits(settled(page))) == 1
+
+
 PAUSE = """new MutationObserver((changes, observer) => {
   if (!document.querySelector('.loss-part output:not(:empty)')) return;
   document.querySelector('.run').click();

@@ -11,7 +11,7 @@ export const WEIGHTS = makeScale(0, 1);
 export const CHANGES = makeScale(-1, 1);
 
 export function makeHeadMap(hear, keys) {
-  const map = makeTitledMap(hear);
+  const map = makeTitledMap({ ...hear, tapReads: true }); // a press cuts
   const show = (source, name, badge) => map.show({ ...source, keys }, WORDS.head(name), badge);
   return { ...map, show };
 }

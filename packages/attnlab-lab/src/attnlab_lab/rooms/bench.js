@@ -1,6 +1,6 @@
 // Bench: the same model at rest. Step through an answer, and change what a head may look at.
 
-import { make, wordBriefly, wordTrimmed } from "attnlab/draw/report/elements.js";
+import { isTouched, make, wordBriefly, wordTrimmed } from "attnlab/draw/report/elements.js";
 import { axisName } from "attnlab/draw/map/layout.js";
 import { WORDS } from "../words.js";
 import { wordPython } from "../parts/code.js";
@@ -169,7 +169,7 @@ export function makeBench(session, page) {
   function show() {
     for (const part of Object.values(parts)) part.show();
     parts.loss.root.classList.toggle("over", lab.isDone);
-    hint.textContent = WORDS.toolHints[state.tool];
+    hint.textContent = (isTouched() ? WORDS.touchHints : WORDS.toolHints)[state.tool];
     if (!lab.now) return;
     if (isFresh && !lab.isRunning) {
       isFresh = false;

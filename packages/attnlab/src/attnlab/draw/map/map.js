@@ -16,9 +16,10 @@
 //     isEnlarged }                numbers are legible, and what does not fit is reached by moving
 // and hears read(cell or null), pin(row) and moved({ left, width, cell, x, isLegible }). Wheel, fingers and keys zoom and
 // move. Where cells are tools, it also hears press(cell, event), brush(cell, or null at the end of a drag), walk(cell)
-// after an arrow key, and key(event, cell), which returns whether it took the key.
+// after an arrow key, and key(event, cell), which returns whether it took the key; tapReads: the first tap of a finger on
+// a cell reads it, the next one presses it.
 
-import { clamp, make, onWidth, wordBriefly } from "../report/elements.js";
+import { clamp, isTouched, make, onWidth, wordBriefly } from "../report/elements.js";
 import { cellSize, centreOf, isLegible, layOut, reveal, stayInside } from "./layout.js";
 import { listenToKeys, listenToPointer } from "./navigation.js";
 import { draw } from "./paint.js";
@@ -32,7 +33,7 @@ const START = { zoom: 1, x: 0, y: 0, cursor: null };
 
 export function mountMap(element, source, hear = {}) {
   const { read = NOTHING, pin = NOTHING, moved = NOTHING, press = NOTHING } = hear;
-  const { brush = NOTHING, walk = NOTHING, key = NOTHING } = hear;
+  const { brush = NOTHING, walk = NOTHING, key = NOTHING, tapReads = false } = hear;
   const canvas = make("canvas", { class: "heatmap", tabindex: 0, role: "application", "aria-roledescription": "heat map" });
   const reading = make("p", { class: "map-reading" });
   const pen = canvas.getContext("2d");
@@ -59,12 +60,12 @@ export function mountMap(element, source, hear = {}) {
   };
   const say = () => {
     const cell = view.hover ?? view.cursor;
-    reading.textContent = cell ? view.say(...cell) : "Point at a cell, or move with the arrow keys, to read it.";
+    reading.textContent = cell ? view.say(...cell) : sayHow();
     reading.classList.toggle("reading", cell !== null);
     reading.setAttribute("aria-live", canvas.matches(":focus") ? "polite" : "off");
   };
   const act = {
-    redraw, press, brush, walk, key,
+    redraw, press, brush, walk, key, tapReads,
     zoomBy(factor, at = null) {
       const { left, top, plotWidth, plotHeight, mostZoom } = view.box;
       const [px, py] = at ?? centreOf(view) ?? [left + plotWidth / 2, top + plotHeight / 2];
@@ -119,6 +120,10 @@ export function mountMap(element, source, hear = {}) {
     paint();
   });
   return act;
+}
+
+function sayHow() {
+  return isTouched() ? "Tap a cell to read it." : "Point at a cell, or move with the arrow keys, to read it.";
 }
 
 // "Query 4 ‘a’ → key 0 ‘c’: 0.25"; without words, the key is masked.

@@ -58,8 +58,10 @@ export function listenToPointer(canvas, view, act) {
       const cell = cellAt(view, ...at);
       // A hand that trembles stays in its cell; one that was dragged away means nothing.
       if (cell && String(cell) === String(cellAt(view, ...drag.from))) {
+        // A finger cannot point: where a press changes something, its first tap reads the cell.
+        const isRead = !act.tapReads || event.pointerType !== "touch" || String(cell) === String(view.cursor);
         act.moveTo(...cell);
-        act.press(cell, event);
+        if (isRead) act.press(cell, event);
       }
     }
     fingers.delete(event.pointerId);

@@ -3,6 +3,11 @@
 
 export const SVG = "http://www.w3.org/2000/svg";
 
+// Whether the page is touched: nothing on it can be pointed at.
+export function isTouched() {
+  return matchMedia("(hover: none)").matches;
+}
+
 export function make(name, attributes = {}, ...children) {
   return furnish(document.createElement(name), attributes, children);
 }

@@ -245,7 +245,7 @@ async function showHead(app) {
   else {
     app.heatmap = mountMap(app.mapPlace, source, {
       pin: (row) => showRow(app, row), moved: (place) => app.row.move(place),
-      press: (cell) => app.tools.press(cell), key: (event, cell) => app.tools.key(event, cell),
+      tapReads: true, press: (cell) => app.tools.press(cell), key: (event, cell) => app.tools.key(event, cell),
     });
   }
   app.tools.show();
