@@ -9,7 +9,8 @@ another, and says nothing of a result where pages cannot be fetched, as from dis
 - all passages of the site are kept in `passages.js`, which the page of the search alone reads;
 - `search_order.js` ranks sections by the words that they have, a rare word before a common one,
   splits names at `_` and at capitals, puts a name that is typed as code first, guides before lists,
-  changes and evidence last, and shows of each result the passage that matches.
+  changes and evidence last, and shows of each result the passage that matches; of a typed word
+  that no page has it says so, and which word is nearest.
 """
 
 import inspect
@@ -166,8 +167,15 @@ def read_passages(app: Sphinx, page: str, *_: Any) -> None:
         app.add_js_file("passages.js")
 
 
+# Sphinx marks the words that were searched, and fails at some elements of drawings.
+_NO_MARKS_IN_DRAWINGS = (
+    'document.querySelectorAll("svg *").forEach((part) => part.classList.add("nohighlight"));'
+)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Install it."""
+    app.add_js_file(None, body=_NO_MARKS_IN_DRAWINGS)
     app.add_search_language(CodeAndEnglish)
     app.connect("source-read", lambda _app, _page, source: _mend(source, with_search_words))
     app.connect("doctree-read", keep_passages)

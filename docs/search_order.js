@@ -2,7 +2,6 @@
 // writes the results, and calls this file for their order.
 var Scorer = {}; // Sphinx' own, which is not asked
 
-const typed = new URLSearchParams(window.location.search).get("q") ?? "";
 const QUESTIONS = new Set(["how", "what", "when", "where", "which", "why"]); // count little beside other words
 const LITTLE = 0.3;
 const MOST_OF_A_PAGE = 2; // sections
@@ -44,8 +43,15 @@ function termsOf(text) {
   return new Map((telling.length ? telling : words).map((word) => [stemOf(word), asked.length && QUESTIONS.has(word) ? LITTLE : 1]));
 }
 
-const TERMS = termsOf(typed);
-const WHOLE = new Set(splitQuery(typed).map((word) => word.toLowerCase()));
+let typed, TERMS, WHOLE;
+
+function ask(text) {
+  typed = text;
+  TERMS = termsOf(text);
+  WHOLE = new Set(splitQuery(text).map((word) => word.toLowerCase()));
+}
+
+ask(new URLSearchParams(window.location.search).get("q") ?? "");
 const matches = (text) => new Set(stemsOf(text).filter((stem) => TERMS.has(stem))).size;
 
 // Every section, and every name of the reference, with how often it has each typed word.
@@ -160,8 +166,62 @@ function ranked(titles) {
   return [...shown.filter(({ page }) => !isLog(page)).slice(0, MOST), ...shown.filter(({ page }) => isLog(page))];
 }
 
+// Every word of the site, with how often it stands there.
+function vocabulary(titles) {
+  const counts = new Map();
+  const add = (text) => wordsOf(text).forEach((word) => counts.set(word, (counts.get(word) ?? 0) + 1));
+  Object.values(titles).forEach(add);
+  for (const [, title, text] of Object.values(window.PASSAGES).flat()) add(`${title} ${text}`);
+  for (const [, phrase] of Object.values(window.PHRASES).flat()) add(phrase);
+  return counts;
+}
+
+// How many letters are missing, too many, wrong, or swapped with their neighbor.
+function distance(one, other) {
+  let before, last, row = [...other, ""].map((_, column) => column);
+  for (let i = 1; i <= one.length; i++) {
+    [before, last, row] = [last, row, [i]];
+    for (let k = 1; k <= other.length; k++) {
+      const isSwap = i > 1 && k > 1 && one[i - 1] === other[k - 2] && one[i - 2] === other[k - 1];
+      const changed = last[k - 1] + (one[i - 1] === other[k - 1] ? 0 : 1);
+      row[k] = Math.min(last[k] + 1, row[k - 1] + 1, changed, isSwap ? before[k - 2] + 1 : Infinity);
+    }
+  }
+  return row.at(-1);
+}
+
+// The word of the site that is nearest to a word, the most frequent of equals; "" where none is near.
+function nearest(word, counts) {
+  const most = word.length < 4 ? 0 : word.length < 7 ? 1 : 2;
+  const near = [...counts.keys()].filter((other) => other.length > 2 && Math.abs(other.length - word.length) <= most);
+  const rated = near.map((other) => [distance(word, other), -counts.get(other), other]).filter(([steps]) => steps <= most);
+  return rated.sort((one, other) => one[0] - other[0] || one[1] - other[1])[0]?.[2] ?? "";
+}
+
+// Each typed word that no page has, with the nearest word.
+function misspelled(titles) {
+  const counts = vocabulary(titles), known = new Set([...counts.keys()].map(stemOf));
+  const unknown = [...WHOLE].filter((word) => !stopwords.has(word) && !known.has(stemOf(word)));
+  return new Map(unknown.map((word) => [word, nearest(word, counts)]));
+}
+
+// Say which words no page has, with a link that searches for the nearest.
+function suggest(wrong, corrected) {
+  const line = document.createElement("p"), link = document.createElement("a"), near = [...wrong.values()].filter(Boolean);
+  line.append(`No page has '${[...wrong.keys()].join("' or '")}'`);
+  link.href = `?q=${encodeURIComponent(corrected)}`;
+  link.textContent = `did you mean '${near.join(" ")}'?`;
+  line.append(...(near.length ? ["; ", link] : ["."]));
+  document.querySelector(".search-summary").before(line);
+}
+
+Documentation.TRANSLATIONS["Your search did not match any documents. Please make sure that all words are spelled correctly and that you've selected enough categories."] = "Nothing was found.";
+
 Search._performSearch = () => {
   const titles = Object.fromEntries(Search._index.docnames.map((page, i) => [page, Search._index.titles[i]]));
+  const wrong = misspelled(titles), corrected = splitQuery(typed).map((word) => wrong.get(word.toLowerCase()) || word).join(" ");
+  if (wrong.size) suggest(wrong, corrected);
+  if ([...TERMS.keys()].every((stem) => [...wrong.keys()].map(stemOf).includes(stem))) ask(corrected);
   return ranked(titles).map((section) => {
     const { page, place, title, pageTitle, score } = section;
     const isName = page.startsWith("reference/") && place.includes(".");

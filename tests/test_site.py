@@ -255,6 +255,48 @@ def test_a_result_shows_the_passage_with_the_words_and_leads_to_it(tmp_path, bro
     assert finding == "search for 'zebra': a shows 'Horses run.'"
 
 
+MISTYPED = {
+    "zebar": ("No page has 'zebar'; did you mean 'zebra'?", "?q=zebra", ["zebra"]),
+    "stirps zebra": (
+        "No page has 'stirps'; did you mean 'strips'?",
+        "?q=strips%20zebra",
+        ["zebra"],
+    ),
+    "zeebra stirps": (
+        "No page has 'zeebra' or 'stirps'; did you mean 'zebra strips'?",
+        "?q=zebra%20strips",
+        ["zebra"],
+    ),
+    "qwert": ("No page has 'qwert'.", None, []),
+    "zebras": (None, None, ["zebra"]),
+}
+
+
+@pytest.mark.xdist_group("site")
+def test_a_mistyped_word_is_named_with_the_nearest_one_and_drawings_are_not_marked(
+    tmp_path, browser
+):
+    drawing = "<svg><title>zebra</title><text>zebra</text></svg>"
+    text = f"# Animals\n\nOne is a zebra, which has strips.\n\n{drawing}\n"
+    site = built(tmp_path, written(tmp_path, {"a": text}))
+    page = browser.new_page()
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    for words, (said, link, found) in MISTYPED.items():
+        shown = [result.shown for result in check_site.results_of(page, site, words)]
+        assert ["zebra"] * ("zebra" in "".join(shown)) == found
+        assert "categories" not in page.inner_text("#search-results")
+        line = page.locator("#search-results > p:not(.search-summary)")
+        assert line.all_inner_texts() == [said] * (said is not None)
+        if link:
+            assert line.locator("a").get_attribute("href") == link
+    assert check_site.results_of(page, site, "zebra")
+    page.goto((site / "a.html").as_uri())
+    page.wait_for_selector("span.highlighted")
+    assert page.locator("svg rect, svg tspan").count() == 0
+    assert errors == []
+
+
 SEEN = [
     check_site.Result("reference/edit", "attnlab.patch_all", ""),
     check_site.Result("look", "", ""),
