@@ -115,6 +115,22 @@ def test_a_click_cuts_only_while_the_tool_is_taken(live):
     assert shown.edits == []
 
 
+def test_a_finger_reads_a_square_before_it_cuts(live):
+    frame, shown = live.frame, live.shown
+    frame.get_by_role("button", name="Cut squares").click()
+    canvas = frame.locator("canvas.heatmap")
+    box, place = canvas.evaluate("node => ({ ...node.dataset })"), canvas.bounding_box()
+    side = float(box["cellWidth"])
+    touch = canvas.page.context.new_cdp_session(canvas.page)
+    for key in (0, 1, 1):
+        x = place["x"] + float(box["left"]) + (key + 0.5) * side
+        y = place["y"] + float(box["top"]) + 4.5 * side
+        for kind, points in ("touchStart", [{"x": x, "y": y}]), ("touchEnd", []):
+            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    live.heard()
+    assert shown.edits == [CutEdge(layer=0, head=0, query=4, key=1)]
+
+
 def test_the_models_answer_is_shown_before_and_after_with_the_difference(live, question):
     frame = live.frame
     plain = "Answer: " + " ".join(step.choice for step in question.trace().steps)
