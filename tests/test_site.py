@@ -297,6 +297,28 @@ def test_a_mistyped_word_is_named_with_the_nearest_one_and_drawings_are_not_mark
     assert errors == []
 
 
+HAS_HINT = """async ([element, left]) => {
+  element.scrollLeft = left;
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  return getComputedStyle(element).maskImage !== "none";
+}"""
+
+
+@pytest.mark.parametrize(("width", "left", "has_hint"), [(900, 0, 1), (900, 9999, 0), (90, 0, 0)])
+def test_a_table_or_code_that_scrolls_fades_at_its_right_until_its_end(
+    browser, width, left, has_hint
+):
+    style = (DOCS / "_static" / "site.css").read_text()
+    wide = f"<div style='width: {width}px'>wide</div>"
+    page = browser.new_page(viewport={"width": 390, "height": 900})
+    page.set_content(
+        f"<style>{style} article > * {{ overflow: auto }}</style>"
+        f"<article><div class=table-wrapper>{wide}</div><pre>{wide}</pre></article>"
+    )
+    for element in page.locator("article > *").element_handles():
+        assert page.evaluate(HAS_HINT, [element, left]) == bool(has_hint)
+
+
 SEEN = [
     check_site.Result("reference/edit", "attnlab.patch_all", ""),
     check_site.Result("look", "", ""),

@@ -201,10 +201,11 @@ def effect(
 ) -> Effect:
     """Compare a model on the same inputs without and with edits.
 
-    A head of a run's model is taken out::
+    A head of a run's model is taken out. Its answer begins at the last position, whose loss is
+    shown; the positions before it are inside the prompt, and `fork` shows the whole answer::
 
         model = attnlab.load("runs/sorting")
-        print(attnlab.effect(model, "cab", attnlab.ZeroHead(layer=0, head=0)))
+        print(attnlab.effect(model, "cab", attnlab.ZeroHead(layer=0, head=0), target="a"))
 
     Args:
         model: of a run, pretrained, or built of attnlab's parts; in evaluation mode.
