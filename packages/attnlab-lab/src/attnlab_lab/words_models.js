@@ -1,6 +1,6 @@
 // All sentences of the room Models.
 
-import { count, isTouched, quote, wordProbability, wordTrimmed } from "attnlab/draw/report/elements.js";
+import { count, isTouched, quote, wordLabel, wordProbability, wordTrimmed } from "attnlab/draw/report/elements.js";
 
 function wordAnswer({ told: { places, cosine, moved, tokens }, edits }) {
   if (cosine !== undefined) return edits.length ? MODEL_WORDS.cosine(cosine, moved, tokens) : MODEL_WORDS.asItWas;
@@ -111,7 +111,7 @@ export const PATCH_WORDS = {
     const [row, column] = told.axes;
     const before = told.kind === "stream" ? "Before layer" : row[0].toUpperCase() + row.slice(1);
     const [position, ...token] = told.columns[j].split(":");
-    const words = token.length ? ` ${quote(token.join(":"))}` : "";
+    const words = token.length ? ` ‘${wordLabel(token.join(":"))}’` : ""; // of two texts, so blanks are none of a token's
     return `${before} ${told.layers[i]}, ${column} ${position}${words}: share ${share}; ${PATCH_WORDS.metric(told)}: ${value}.`;
   },
   said(told, word) {
