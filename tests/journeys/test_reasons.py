@@ -74,7 +74,7 @@ def test_patching_finds_the_place_that_differs_and_an_estimate_says_that_it_is_o
 ) -> None:
     command = f'attnlab patch model "{CLEAN}" "{CORRUPTED}"'
     told = at_home.run(f"{command} --out patched").out
-    assert "position 8 '␣Mary/␣John'" in told
+    assert "position 8 '␣Mary / ␣John'" in told
     page = visit(at_home.here / "patched" / "page.html")
     words = page.inner_text("body")
     assert all(part in words for part in ("logit of", CLEAN, CORRUPTED))
