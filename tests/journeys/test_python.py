@@ -73,7 +73,7 @@ def test_the_first_guesses_of_a_person_from_another_library_work(at_home: Home) 
     printed = at_home.python(OPENED + HABITS).out
     assert "pattern (1, 4, 13, 13)" in printed
     assert "logit of '␣Mary' less that of '␣John', last position, 1 input" in printed
-    assert "position 8 '␣Mary/␣John'" in printed
+    assert "position 8 '␣Mary / ␣John'" in printed
     assert "text         John and Mary went to the store. Mary gave a drink to" in printed
     assert "right        ␣Mary" in printed
     assert "\nTrue\n" in printed

@@ -165,7 +165,7 @@ def test_a_program_is_typed_mended_proved_and_its_heads_have_its_lines(opened: A
         f"{config.num_layers} layers of {config.num_heads} heads of width {config.head_width}, "
         f"stream {config.d_model}, hidden {config.inner_width}"
     )
-    assert float(facts[1].split(",")[0]) == pytest.approx(proof.margin, rel=2e-3)
+    assert float(facts[1].split(";")[0]) == pytest.approx(proof.margin, rel=2e-3)
     check_heads(page, other, "abc", "bacb", 5)
     fill(page, "Example", "ab")  # the proof of an older question is gone
     assert page.locator(".proof-part h2").count() == 0

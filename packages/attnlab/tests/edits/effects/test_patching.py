@@ -415,7 +415,7 @@ def test_a_patch_names_the_tokens_at_its_position_and_both_where_the_runs_differ
     other[:, 2] = (other[:, 2] + 1) % 11
     one, another = each.inputs[:1], other[:1]
     found = patch_all(each.model, one, another)
-    assert found.tokens[""][2] == f"{int(one[0, 2])}/{int(another[0, 2])}"
+    assert found.tokens[""][2] == f"{int(one[0, 2])} / {int(another[0, 2])}"
     assert found.tokens[""][0] == str(int(one[0, 0]))
     assert "position 2 '" in str(found)
     assert "  inputs      1 pair" in str(found)
