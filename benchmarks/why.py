@@ -1,10 +1,11 @@
-"""Why a head looks at a key, in processor time beside a plain pass of the same input.
+"""Why a head looks at a key, beside a plain pass of the same input: processor time on one thread,
+and the time that a person waits, on all cores.
 
     python benchmarks/why.py [MODEL] [--rounds 9] [--try]
 
 MODEL is a folder, by default runs/models/minilm, which `python examples/small_models.py minilm`
 fetches. A cell is one score taken apart: of each head of the deepest layer in turn, for the first
-and the last token. One thread; a measurement goes once over all heads of the layer.
+and the last token; a measurement goes once over all heads of the layer.
 """
 
 import argparse
@@ -55,26 +56,32 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--try", dest="is_trial", action="store_true", help="write no result")
     options = parser.parse_args()
-    torch.set_num_threads(1)
     model = attnlab.load(options.model)
     part = attentions(model)[-1]
     with measured(
         "why",
         "cells",
-        "one score of MiniLM's deepest layer (6 of 6) taken apart, processor time a cell",
+        "one score of MiniLM's deepest layer (6 of 6) taken apart",
         packages=["transformers"],
         keep=not options.is_trial,
         ours=["why", "why, against another key", "plain pass"],
         rounds=options.rounds,
     ) as table:
+        number, threads = number_of_heads(model, part), torch.get_num_threads()
         for name, text in TEXTS.items():
-            times = interleaved(contestants(model, text), rounds=options.rounds)
-            number = number_of_heads(model, part)
-            milliseconds = {
-                contestant: [1e3 * seconds / number for seconds in found.processor]
-                for contestant, found in times.items()
-            }
-            table.add(name, milliseconds, unit="ms")
+            torch.set_num_threads(1)
+            alone = interleaved(contestants(model, text), rounds=options.rounds)
+            torch.set_num_threads(threads)
+            waiting = interleaved(contestants(model, text), rounds=options.rounds)
+            for words, times in (
+                ("one thread, processor time", {key: one.processor for key, one in alone.items()}),
+                (f"{threads} threads, waiting", {key: one.wall for key, one in waiting.items()}),
+            ):
+                milliseconds = {
+                    contestant: [1e3 * seconds / number for seconds in found]
+                    for contestant, found in times.items()
+                }
+                table.add(f"{name}, {words}", milliseconds, unit="ms")
 
 
 if __name__ == "__main__":
