@@ -38,6 +38,7 @@ class Cluster:
             self._start(
                 "--head", f"--port={port}", f"--temp-dir={self.folder}", "--include-dashboard=false"
             )
+            self._wait_for_nodes(1)
             for number in range(1, self.nodes):
                 self._start(f"--address={self.address}")
                 self._wait_for_nodes(number + 1)

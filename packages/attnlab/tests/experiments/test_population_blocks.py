@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from ray_cluster import Cluster
 
 import attnlab
 from attnlab.cli import main
@@ -386,6 +387,18 @@ def test_blocks_have_the_same_bytes_wherever_they_are_trained(where, made, tmp_p
         pytest.importorskip("submitit", reason="jobs need it; pip install 'attnlab[slurm]'")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert run_elsewhere(tmp_path / "run", where, monkeypatch) == contents(made[0] / "blocks")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+def test_blocks_trained_on_a_ray_cluster_have_the_same_bytes(made, tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="a cluster needs it; pip install 'attnlab[ray]'")
+    monkeypatch.setattr(executors, "_PATIENCE", 240.0)  # on a busy machine
+    with Cluster(1) as cluster:
+        for name, value in cluster.environment.items():
+            monkeypatch.setenv(name, value)
+        where = f"--engine ray --address {cluster.address}"
+        assert run_elsewhere(tmp_path / "run", where, monkeypatch) == contents(made[0] / "blocks")
 
 
 # ---- members that diverge or end early
