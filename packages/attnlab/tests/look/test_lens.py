@@ -207,3 +207,10 @@ def test_values_are_kept_where_the_model_is(monkeypatch):
     )
     logit_lens(*each.whole)
     assert asked == [next(each.model.parameters()).device]
+
+
+def test_shares_are_the_same_however_many_parts_are_read_at_once(monkeypatch):
+    each = given(4, "decoder")
+    whole = direct_logits(*each.whole).shares
+    monkeypatch.setattr(readout, "_AT_ONCE", 3 * each.num_rows * 11)
+    close(direct_logits(*each.whole).shares, whole, whole.dtype)
