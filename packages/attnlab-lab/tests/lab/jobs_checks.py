@@ -186,6 +186,8 @@ async def check_places(jobs: Watched) -> None:
     jobs.end("job-0", "paused")
     await jobs.ended("job-0", "paused")
     await until(lambda: jobs.told("job-3") == ["ready"])
+    await until(lambda: len(jobs.spawned) >= 3)  # the script may write before spawn returns
+    await asyncio.sleep(0.2)
     assert len(jobs.spawned) == 3
     for number in range(module.MOST_WAITING - 1):
         jobs.start_as(f"more-{number}")
