@@ -1,5 +1,7 @@
 """Pages in a real browser, which may make no request and no complaint."""
 
+from functools import cache
+
 import pytest
 
 from attnlab.draw.page import render_page
@@ -12,14 +14,16 @@ ONCE_DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnim
 
 @pytest.fixture
 def open_html(visited, tmp_path):
-    """Open a page from disk; at the end, no request but file:// and no complaint of the console."""
+    """Open a page from disk in place of the last; no request but file://, no complaint."""
+
+    page_of = cache(visited.page)
 
     def open_it(
         html, width=1000, *, color_scheme="light", reduced_motion="no-preference", **options
     ):
         path = tmp_path / "report.html"
         path.write_text(html, encoding="utf-8")
-        page = visited.page(**options)
+        page = page_of(**options)
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(media="null", color_scheme=color_scheme, reduced_motion=reduced_motion)
         page.goto(path.as_uri())

@@ -14,7 +14,7 @@ def boxes(page, what):
     )
 
 
-def test_bars_whiskers_and_levels_stand_at_their_values(open_page):
+def test_bars_stand_at_their_values_and_are_read_by_keyboard_pointer_and_description(open_page):
     page = open_page(make_kinds_document())
     pillars = boxes(page, "rect.pillar")
     assert len(pillars) == 3  # the fourth has no value
@@ -30,16 +30,6 @@ def test_bars_whiskers_and_levels_stand_at_their_values(open_page):
     names = page.locator(".bars-section .legend li").all_inner_texts()
     assert names == ["seen lengths", "longer", "chance"]
     assert "a whisker is the interval" in page.locator(".bars-section .look").inner_text()
-
-
-def test_bars_without_intervals_promise_no_whisker(open_page):
-    page = open_bars(open_page, ["one", "two"], [0.5, 0.25])
-    assert page.locator(".whisker").count() == 0
-    assert page.locator(".bars-section .look").inner_text() == "Compare the heights."
-
-
-def test_bars_are_read_by_keyboard_pointer_and_description(open_page):
-    page = open_page(make_kinds_document())
     chart, reading = page.locator(".bars-section .chart"), page.locator(READING)
     chart.focus()
     read = []
@@ -64,26 +54,30 @@ def test_bars_are_read_by_keyboard_pointer_and_description(open_page):
     assert read[2] in chart.get_attribute("aria-label")
 
 
-def open_bars(open_page, groups, values, **options):
-    """Open bars of one series without levels."""
-    bars = make_kinds_document()["sections"][0]
-    series = [{"name": "", "values": values}] if values else []
-    return open_page(
-        report_of(bars | {"groups": groups, "series": series, "levels": []}), **options
-    )
-
-
 @pytest.mark.parametrize(
-    ("num_groups", "length", "width"), [(2, 60, 360), (12, 30, 360), (40, 12, 1280), (300, 3, 360)]
+    ("width", "sizes"), [(360, [(2, 60), (12, 30), (300, 3)]), (1280, [(40, 12)])]
 )
-def test_names_of_groups_stay_inside_the_picture(open_page, num_groups, length, width):
-    names = [f"{i} {'word ' * 20}"[:length] for i in range(num_groups)]
-    page = open_bars(open_page, names, [0.5] * num_groups, width=width)
-    outside = page.locator(".bars-section .chart").evaluate(
-        """svg => [...svg.querySelectorAll('.group-name')].filter(name => {
-          const [a, b] = [name.getBoundingClientRect(), svg.getBoundingClientRect()];
-          return a.left < b.left - 1 || a.right > b.right + 1 || a.bottom > b.bottom + 1;
-        }).map(name => name.textContent)"""
-    )
-    assert outside == []
+def test_names_of_groups_stay_inside_and_bars_without_intervals_promise_no_whisker(
+    open_page, width, sizes
+):
+    bars = make_kinds_document()["sections"][0] | {"levels": []}
+    sections = [
+        bars
+        | {
+            "groups": [f"{i} {'word ' * 20}"[:length] for i in range(number)],
+            "series": [{"name": "", "values": [0.5] * number}],
+            "figure": f"bars{number}",
+        }
+        for number, length in sizes
+    ]
+    page = open_page(report_of(*sections), width=width)
+    outside = """svg => [...svg.querySelectorAll('.group-name')].filter(name => {
+      const [a, b] = [name.getBoundingClientRect(), svg.getBoundingClientRect()];
+      return a.left < b.left - 1 || a.right > b.right + 1 || a.bottom > b.bottom + 1;
+    }).map(name => name.textContent)"""
+    for chart in page.locator(".bars-section .chart").all():
+        assert chart.evaluate(outside) == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.locator(".whisker").count() == 0
+    looks = page.locator(".bars-section .look").all_inner_texts()
+    assert looks == ["Compare the heights."] * len(sizes)

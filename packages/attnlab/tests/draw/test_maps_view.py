@@ -16,7 +16,7 @@ def open_maps(open_page, *changes, width=1000, scheme="light"):
     return open_page(report_of(section), width=width, color_scheme=scheme)
 
 
-def test_every_cell_names_its_row_its_column_and_its_value(open_page):
+def test_every_cell_is_read_and_another_choice_changes_note_and_maps(open_page):
     page = open_page(make_kinds_document())
     cells = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 0, 1), (1, 1, 1)]
     assert [read_cell(page, *cell) for cell in cells] == [
@@ -43,41 +43,16 @@ def test_every_cell_names_its_row_its_column_and_its_value(open_page):
     assert len(blank) == 3
     assert not hatched(page, 0, 0, 1)
     assert "blank: no value" in page.locator(".scale").first.inner_text()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_what_reads_zero_has_one_color_that_is_neither_side_s(open_page, scheme):
-    signed = {
-        "rows": [[0.0, -0.003, 0.003], [1.0, -1.0, 0.05]],
-        "row_labels": ["out 1", "out 2"],
-        "column_labels": [" a", "b", "c"],
-        "low": -1.0,
-        "high": 1.0,
-    }
-    page = open_maps(open_page, signed, scheme=scheme)
-    zeros = [cell["ground"] for cell in numbers(page) if cell["text"] == "0"]
-    assert len(zeros) == 3
-    (ground,) = set(zeros)
-    red, green, blue = (int(part) for part in ground.split(","))
-    assert red == green == blue
-    look = "Look for the strongest colors: they are the largest numbers, up or down from 0."
-    assert page.locator(".maps-section .look").inner_text() == look
-    assert read_cell(page, 0, 0, 1) == "‘out 1’, ‘b’: −0.003"  # read in full
-
-
-def test_small_numbers_are_told_from_zero(open_page):
-    small = {
-        "rows": [[0.02, 0.004]],
-        "row_labels": ["0"],
-        "column_labels": ["0", "1"],
-        "low": -0.02,
-        "high": 0.02,
-    }
-    assert [cell["text"] for cell in numbers(open_maps(open_page, small))] == [".020", ".004"]
-
-
-def test_another_choice_changes_note_and_maps(open_page):
-    page = open_page(make_kinds_document())
+    # By keyboard, each map is one stop of the Tab key.
+    page.get_by_role("button", name="Next choice").focus()
+    page.keyboard.press("Tab")
+    reading = page.locator(".map-reading")
+    assert reading.first.inner_text() == "‘the’, ‘the’: 1"
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    assert reading.first.inner_text() == "‘cat’, ‘cat’: 0.75"
+    page.keyboard.press("Tab")
+    assert reading.nth(1).inner_text() == "‘first’, ‘d0’: −2"
     assert page.locator(".choice-note").inner_text() == "Each word looks back."
     assert page.locator("figure.map").count() == 2
     page.get_by_role("button", name="Next choice").click()
@@ -97,6 +72,46 @@ def test_another_choice_changes_note_and_maps(open_page):
     assert page.locator("figure.map").count() == 1
 
 
+@pytest.mark.parametrize("scheme", sampled(["dark", "light"], 1))
+def test_zero_is_gray_small_numbers_are_told_and_numbers_are_legible_at_every_shade(
+    open_page, scheme
+):
+    signed = {
+        "rows": [[0.0, -0.003, 0.003], [1.0, -1.0, 0.05]],
+        "row_labels": ["out 1", "out 2"],
+        "column_labels": [" a", "b", "c"],
+        "low": -1.0,
+        "high": 1.0,
+    }
+    small = {
+        "rows": [[0.02, 0.004]],
+        "row_labels": ["0"],
+        "column_labels": ["0", "1"],
+        "low": -0.02,
+        "high": 0.02,
+    }
+    shades = {
+        "rows": [[i / 12 for i in range(13)], [-i / 12 for i in range(13)]],
+        "row_labels": ["plus", "minus"],
+        "column_labels": [str(i) for i in range(13)],
+        "low": -1.0,
+        "high": 1.0,
+    }
+    page = open_maps(open_page, signed, small, shades, scheme=scheme)
+    zeros = [cell["ground"] for cell in numbers(page) if cell["text"] == "0"]
+    assert len(zeros) == 3
+    (ground,) = set(zeros)
+    red, green, blue = (int(part) for part in ground.split(","))
+    assert red == green == blue
+    look = "Look for the strongest colors: they are the largest numbers, up or down from 0."
+    assert page.locator(".maps-section .look").inner_text() == look
+    assert read_cell(page, 0, 0, 1) == "‘out 1’, ‘b’: −0.003"  # read in full
+    assert [cell["text"] for cell in numbers(page, 1)] == [".020", ".004"]
+    found = numbers(page, 2)
+    assert len(found) == 26
+    assert min(each["ratio"] for each in found) >= 4.5, found
+
+
 def test_one_map_of_many_rows_has_wide_cells_with_numbers(open_page):
     tall = {
         "rows": [[0.5] * 12] * 24,
@@ -110,31 +125,3 @@ def test_one_map_of_many_rows_has_wide_cells_with_numbers(open_page):
     beside = open_maps(open_page, tall, tall, tall, width=1200)
     boxes = [box.bounding_box()["y"] for box in beside.locator("figure.map").all()]
     assert boxes[0] == boxes[1]  # several stay side by side
-
-
-def test_cells_are_read_by_keyboard_with_one_stop_of_the_tab_key(open_page):
-    page = open_page(make_kinds_document())
-    page.get_by_role("button", name="Next choice").focus()
-    page.keyboard.press("Tab")
-    reading = page.locator(".map-reading").first
-    assert reading.inner_text() == "‘the’, ‘the’: 1"
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("ArrowRight")
-    assert reading.inner_text() == "‘cat’, ‘cat’: 0.75"
-    page.keyboard.press("Tab")
-    assert page.locator(".map-reading").nth(1).inner_text() == "‘first’, ‘d0’: −2"
-
-
-@pytest.mark.parametrize("scheme", sampled(["dark", "light"], 1))
-def test_numbers_on_both_colours_are_legible_at_every_shade(open_page, scheme):
-    shades = {
-        "rows": [[i / 12 for i in range(13)], [-i / 12 for i in range(13)]],
-        "row_labels": ["plus", "minus"],
-        "column_labels": [str(i) for i in range(13)],
-        "low": -1.0,
-        "high": 1.0,
-    }
-    page = open_maps(open_page, shades, scheme=scheme)
-    found = numbers(page)
-    assert len(found) == 26
-    assert min(each["ratio"] for each in found) >= 4.5, found

@@ -39,8 +39,9 @@ def test_steps_by_button_change_the_pictured_weights(open_page):
     assert said(page).startswith("Step 2 of 3")
 
 
-def test_arrow_keys_step_and_change_the_pictured_weights_but_not_in_a_text_field(open_page):
-    page = open_page(make_document(num_steps=10))
+def test_keys_step_and_read_cells_of_a_map_whose_row_is_its_step(open_page):
+    document = make_document(num_steps=10)
+    page = open_page(document)
     page.locator(".stepper").scroll_into_view_if_needed()
     before = shown_weights(page)
     page.keyboard.press("ArrowRight")
@@ -55,6 +56,27 @@ def test_arrow_keys_step_and_change_the_pictured_weights_but_not_in_a_text_field
     page.get_by_label("Input", exact=True).focus()
     page.keyboard.press("ArrowRight")
     assert said(page).startswith("Step 1 of 3")
+    page.get_by_role("button", name="Next step").click()
+    page.locator("canvas.heatmap").first.focus()
+    page.keyboard.press("Home")
+    trace = next(t for t in document["sections"][3]["traces"] if t["input"] == ["c", "b", "a"])
+    reading = page.locator(".map-reading").first
+
+    def weight(head, row, column):
+        return f"{trace['attention'][head]['rows'][row][column]:.5g}"
+
+    assert reading.inner_text() == f"Query 4 ‘a’ → key 0 ‘c’: {weight(0, 4, 0)}"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowUp")
+    assert reading.inner_text() == f"Query 3 ‘SEP’ → key 1 ‘b’: {weight(0, 3, 1)}"
+    assert said(page).startswith("Step 1 of 3")
+    # The other head is read at the same cell.
+    other = page.locator(".map-reading").nth(1)
+    assert other.inner_text() == f"Query 3 ‘SEP’ → key 1 ‘b’: {weight(1, 3, 1)}"
+    page.keyboard.press("ArrowUp")  # to a letter of the input, where no step begins
+    assert said(page).startswith("Step 1 of 3")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.matches('canvas.heatmap')")
 
 
 @pytest.mark.slow
@@ -77,6 +99,7 @@ def test_playing_walks_to_the_last_step_and_stops_without_motion_where_asked(ope
 
 def test_choosing_another_input_changes_everything_pictured(open_page):
     page = open_page(make_document(num_steps=10))
+    assert page.get_by_role("button", name=re.compile("Only wrong")).count() == 0
     field = page.get_by_label("Input", exact=True)
     before = shown_weights(page), picture(page), said(page)
     field.fill("b c, a")
@@ -107,25 +130,10 @@ def test_choosing_another_input_changes_everything_pictured(open_page):
     assert page.locator(".chooser option").count() == 27
 
 
-def test_wrong_verdicts_are_marked_filtered_and_lead_to_their_trace(open_page):
+def test_masked_keys_are_not_drawn_as_zero_and_wrong_verdicts_lead_to_their_trace(open_page):
     page = open_page(make_document(num_wrong=3, num_steps=10))
-    wrong = page.locator(".cell.wrong")
-    assert wrong.count() == 3
-    assert "✗" in wrong.first.inner_text()
-    assert "expected abc" in wrong.first.inner_text()
-    page.get_by_role("button", name="Only wrong (3)").click()
-    assert page.locator(".cell:visible").count() == 3
-    wrong.nth(1).click()
-    assert "after b a c SEP" in said(page)
-    assert page.locator(".stepper").is_visible()
-    right = open_page(make_document(num_steps=10))
-    assert right.get_by_role("button", name=re.compile("Only wrong")).count() == 0
-
-
-def test_masked_keys_are_not_drawn_as_zero(open_page):
-    page = open_page(make_document(num_steps=10))
     for row in range(4):  # later rows are faint
-        for column in range(6):
+        for column in (row, row + 1):
             assert hatched(page, 0, row, column) == (column > row), (row, column)
     assert len(numbers(page)) == 21
     assert read_cell(page, 0, 0, 1) == "Query 0 ‘c’ may not attend to key 1 ‘b’: masked."
@@ -139,32 +147,15 @@ def test_masked_keys_are_not_drawn_as_zero(open_page):
     head.click()
     assert page.evaluate(arcs) != before
     assert head.get_attribute("aria-pressed") == "true"
-
-
-def test_cells_of_a_map_are_read_by_keyboard_and_their_row_is_its_step(open_page):
-    document = make_document(num_steps=10)
-    page = open_page(document)
-    page.get_by_role("button", name="Next step").click()
-    page.locator("canvas.heatmap").first.focus()
-    page.keyboard.press("Home")
-    trace = next(t for t in document["sections"][3]["traces"] if t["input"] == ["c", "b", "a"])
-    reading = page.locator(".map-reading").first
-
-    def weight(head, row, column):
-        return f"{trace['attention'][head]['rows'][row][column]:.5g}"
-
-    assert reading.inner_text() == f"Query 4 ‘a’ → key 0 ‘c’: {weight(0, 4, 0)}"
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowUp")
-    assert reading.inner_text() == f"Query 3 ‘SEP’ → key 1 ‘b’: {weight(0, 3, 1)}"
-    assert said(page).startswith("Step 1 of 3")
-    # The other head is read at the same cell.
-    other = page.locator(".map-reading").nth(1)
-    assert other.inner_text() == f"Query 3 ‘SEP’ → key 1 ‘b’: {weight(1, 3, 1)}"
-    page.keyboard.press("ArrowUp")  # to a letter of the input, where no step begins
-    assert said(page).startswith("Step 1 of 3")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.matches('canvas.heatmap')")
+    wrong = page.locator(".cell.wrong")
+    assert wrong.count() == 3
+    assert "✗" in wrong.first.inner_text()
+    assert "expected abc" in wrong.first.inner_text()
+    page.get_by_role("button", name="Only wrong (3)").click()
+    assert page.locator(".cell:visible").count() == 3
+    wrong.nth(1).click()
+    assert "after b a c SEP" in said(page)
+    assert page.locator(".stepper").is_visible()
 
 
 def test_cross_attention_names_its_own_keys_and_gaps_are_worded(open_page):

@@ -47,11 +47,13 @@ def test_the_page_is_never_larger_than_allowed():
         view_page(patterns, max_bytes=1000)
 
 
-def test_notes_stand_among_the_facts_with_their_lines():
-    page = view_page(make_layers(), notes=[("Answers", "unedited: <a>\n  edited: b")])
-    assert (
-        '<div class="told"><dt>Answers</dt><dd>unedited: &lt;a&gt;\n  edited: b</dd></div>' in page
-    )
+def test_notes_stand_among_the_facts_with_their_lines_and_rows_of_a_table_below():
+    notes = [("Answers", "unedited: <a>\n  edited: b")]
+    page = view_page(make_layers(), notes=notes, table=[("step", "after"), ("1", "<b>")])
+    note = '<div class="told"><dt>Answers</dt><dd>unedited: &lt;a&gt;\n  edited: b</dd></div>'
+    assert note in page
+    assert "<tr><td>1</td><td>&lt;b&gt;</td></tr>" in page
+    assert "answers: table" not in view_page(make_layers()).lower()
     long = [("Certificate", "ü" * 100_000)]
     with pytest.raises(WrongUsage, match="leaves no room for the maps"):
         view_page(make_layers(), notes=long, max_bytes=300_000)
@@ -93,12 +95,6 @@ def test_a_page_may_open_with_the_head_that_tells_most_and_says_by_which_rule():
     assert f'"opens":{{"site":"{patterns[0].site}","head":2}}' in compared
     assert "head 0.2: its weights change most" in compared
     assert "Shown first" not in view_page(make_layers(), make_layers(), opens="telling")
-
-
-def test_rows_of_a_table_stand_below_the_facts():
-    page = view_page(make_layers(), table=[("step", "after"), ("1", "<b>")])
-    assert "<tr><td>1</td><td>&lt;b&gt;</td></tr>" in page
-    assert "answers: table" not in view_page(make_layers()).lower()
 
 
 def test_a_recording_of_a_decoder_is_shown_with_its_tokens():
@@ -167,25 +163,16 @@ def test_inside_a_notebook_it_is_a_sealed_frame(monkeypatch):
     assert not is_notebook()
 
 
-@pytest.fixture
-def page(browser):
-    context = browser.new_context()
-    yield context.new_page()
-    context.close()
-
-
-def test_the_frame_of_a_notebook_works_in_a_browser(page):
-    page.set_content(view_page_module.NotebookPage(view_page(make_layers()))._repr_html_())
-    page.frame_locator("iframe").locator("#view[data-ready='true']").wait_for()
-
-
 HOST = """<!DOCTYPE html><html lang="en"><body><div id="place"></div><script type="module">
 import { mount } from "/view/modules/view.js";
 await mount(document.getElementById("place"), await (await fetch("/maps.json")).json());
 </script></body></html>"""
 
 
-def test_the_modules_mount_in_any_page(page):
+def test_the_frame_of_a_notebook_works_and_the_modules_mount_in_any_page(visited):
+    page = visited.page()
+    page.set_content(view_page_module.NotebookPage(view_page(make_layers()))._repr_html_())
+    page.frame_locator("iframe").locator("#view[data-ready='true']").wait_for()
     maps = json.dumps(fit_maps(make_layers(), max_bytes=10**7))
     own = {"": (HOST, "text/html"), "maps.json": (maps, "application/json")}
 
@@ -204,3 +191,4 @@ def test_the_modules_mount_in_any_page(page):
     page.locator("#place[data-ready='true']").wait_for(timeout=10_000)
     page.locator(".head[data-layer='1'][data-head='2']").click()
     page.get_by_role("heading", name="Head 1.2").wait_for()
+    page.unroute_all()

@@ -38,83 +38,27 @@ def open_view(open_html):
     return open_it
 
 
-def test_every_reading_names_its_cell_and_is_within_its_bound(open_view):
-    patterns = make_layers(length=9)
+def test_cells_are_read_within_their_bound_and_heads_picked_by_click_and_keyboard(open_view):
+    patterns = make_layers(3, 4)
     page = open_view(patterns, title="A sentence")
     assert page.locator("h1").inner_text() == "A sentence"
     assert title(page) == "Head 0.0"
-    assert page.locator(".overview .head").count() == 6
-    for row, column in [(0, 0), (8, 0), (8, 8), (4, 2), (2, 6)]:
-        check_cell(page, patterns[0], 0, row, column)
-    page.get_by_label("Layer", exact=True).select_option("1")
-    page.get_by_label("Head", exact=True).select_option("2")
-    wait_for_title(page, "Head 1.2")
-    for row, column in [(8, 3), (5, 5), (1, 4)]:
-        check_cell(page, patterns[1], 2, row, column)
-
-
-@pytest.mark.slow
-def test_a_page_opens_with_the_head_that_is_asked_for(open_view):
-    patterns = make_layers()
-    page = open_view(patterns, opens=(patterns[1].site, 2))
-    assert title(page) == "Head 1.2"
-    assert page.get_by_label("Layer", exact=True).input_value() == "1"
-
-
-def test_pointing_at_a_cell_reads_it_and_a_click_follows_its_query(open_view):
-    patterns = make_layers()
-    page = open_view(patterns)
+    assert page.locator(".overview .head").count() == 12
+    assert page.locator(".row-part h3").inner_text() == "Query 7 ‘w7’ looks at"
     check_pointing(page, 5, 2)
     left, top, cell = corner(page)
     value = number(MEASURE.search(reading(page))[1])
     assert value == pytest.approx(float(patterns[0].weights[0, 5, 2]), abs=0.005)
-    assert page.locator(".row-part h3").inner_text() == "Query 7 ‘w7’ looks at"
     page.mouse.click(left + 2.5 * cell, top + 5.5 * cell)
     assert page.locator(".row-part h3").inner_text() == "Query 5 ‘w5’ looks at"
     page.mouse.move(left + 6.5 * cell, top + 1.5 * cell)
     assert reading(page) == "Query 1 ‘w1’ may not attend to key 6 ‘w6’: masked."
-    page.evaluate("document.body.style.zoom = '1.5'")
-    left, top, cell = (1.5 * each for each in corner(page))
-    # What is told of the canvas is not zoomed, its place is.
-    box = page.locator("canvas.heatmap").bounding_box()
-    page.mouse.move(left - 0.5 * box["x"] + 2.5 * cell, top - 0.5 * box["y"] + 5.5 * cell)
-    assert reading(page).startswith("Query 5 ‘w5’ → key 2 ‘w2’: ")
-
-
-SCROLLED = """node => new Promise((done) => {
-  node.addEventListener("scroll", () => setTimeout(done, 100), { once: true });
-  node.scrollTo(9999, 9999);
-})"""
-
-
-def test_a_grid_of_heads_that_scrolls_says_so_and_fades_where_there_are_more(open_view):
-    fades = "node => ['--below', '--right'].map((name) => node.style.getPropertyValue(name))"
-    page = open_view(make_layers(30, 40, length=4))
-    scroller = page.locator(".overview-scroll")
-    assert page.get_by_text("Scroll for more.").is_visible()
-    assert scroller.evaluate(fades) == ["2rem", "2rem"]
-    scroller.evaluate(SCROLLED)
-    assert scroller.evaluate(fades) == ["0px", "0px"]
-    few = open_view(make_layers(2, 3, length=4))
-    assert few.get_by_text("Scroll for more.").is_hidden()
-    assert few.locator(".overview-scroll").evaluate(fades) == ["0px", "0px"]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_masked_cells_are_hatched_and_words_are_legible(open_view, scheme):
-    page = open_view([make_pattern()], scheme=scheme)
-    check_masked_cell_is_hatched(page, 1, 6)
-    with pytest.raises(AssertionError, match="looks like a weight of zero"):
-        check_masked_cell_is_hatched(page, 6, 1)
-    page.get_by_label("Shown as", exact=True).select_option(label="Entropy")
-    ratios = page.evaluate(CONTRASTS.replace("'.token,", "'.head, .token,"))
-    assert any(name.startswith("head shade measure") for _, name in ratios)
-    assert len(ratios) > 20
-    assert min(ratios)[0] >= 4.5, sorted(ratios)[:3]
-
-
-def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(open_view):
-    page = open_view(make_layers(3, 4))
+    for row, column in [(0, 0), (7, 7), (4, 2), (2, 6)]:
+        check_cell(page, patterns[0], 0, row, column)
+    page.get_by_label("Layer", exact=True).select_option("1")
+    page.get_by_label("Head", exact=True).select_option("2")
+    wait_for_title(page, "Head 1.2")
+    check_cell(page, patterns[1], 2, 7, 3)
     page.locator(".head[data-layer='2'][data-head='1']").click()
     wait_for_title(page, "Head 2.1")
     assert page.locator(".map-part code").inner_text() == "layers.2.attention.weights"
@@ -128,6 +72,74 @@ def test_heads_are_picked_by_click_and_by_keyboard_with_one_stop_of_the_tab_key(
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") != "head"
     assert page.get_by_label("Layer", exact=True).input_value() == "1"
+    # What is told of the canvas is not zoomed with the page, its place is.
+    page.evaluate("document.body.style.zoom = '1.5'")
+    left, top, cell = (1.5 * each for each in corner(page))
+    box = page.locator("canvas.heatmap").bounding_box()
+    page.mouse.move(left - 0.5 * box["x"] + 2.5 * cell, top - 0.5 * box["y"] + 5.5 * cell)
+    assert reading(page).startswith("Query 5 ‘w5’ → key 2 ‘w2’: ")
+
+
+@pytest.mark.slow
+def test_a_page_opens_with_the_head_that_is_asked_for(open_view):
+    patterns = make_layers()
+    page = open_view(patterns, opens=(patterns[1].site, 2))
+    assert title(page) == "Head 1.2"
+    assert page.get_by_label("Layer", exact=True).input_value() == "1"
+
+
+SCROLLED = """node => new Promise((done) => {
+  node.addEventListener("scroll", () => setTimeout(done, 100), { once: true });
+  node.scrollTo(9999, 9999);
+})"""
+
+
+def test_a_grid_of_heads_that_scrolls_says_so_and_fades_where_there_are_more(open_view):
+    fades = "node => ['--below', '--right'].map((name) => node.style.getPropertyValue(name))"
+    page = open_view(make_layers(30, 18, length=2), width=500)
+    scroller = page.locator(".overview-scroll")
+    assert page.get_by_text("Scroll for more.").is_visible()
+    assert scroller.evaluate(fades) == ["2rem", "2rem"]
+    scroller.evaluate(SCROLLED)
+    assert scroller.evaluate(fades) == ["0px", "0px"]
+    few = open_view(make_layers(2, 3, length=2))
+    assert few.get_by_text("Scroll for more.").is_hidden()
+    assert few.locator(".overview-scroll").evaluate(fades) == ["0px", "0px"]
+
+
+def test_masked_cells_are_hatched_words_legible_and_a_row_told_in_full(open_view):
+    pattern = make_pattern()
+    page = open_view([pattern])
+    page.get_by_label("Shown as", exact=True).select_option(label="Entropy")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        check_masked_cell_is_hatched(page, 1, 6)
+        with pytest.raises(AssertionError, match="looks like a weight of zero"):
+            check_masked_cell_is_hatched(page, 6, 1)
+        ratios = page.evaluate(CONTRASTS.replace("'.token,", "'.head, .token,"))
+        assert any(name.startswith("head shade measure") for _, name in ratios)
+        assert len(ratios) > 20
+        assert min(ratios)[0] >= 4.5, sorted(ratios)[:3]
+    page.get_by_label("Query", exact=True).fill("5")
+    weights = pattern.weights[0, 5].tolist()
+    best = max(range(8), key=lambda key: weights[key])
+    first = page.locator(".row-words .chances li").first
+    assert first.locator(".word").inner_text() == f"w{best}"
+    assert first.locator(".number").inner_text() == f"{weights[best]:.3f}"
+    widths = "(bar) => bar.getBoundingClientRect().width / bar.parentElement.clientWidth"
+    share = first.locator(".track i").evaluate(widths)
+    assert share == pytest.approx(weights[best], abs=0.02)  # the whole track is a weight of 1
+    assert page.locator(".row-words .note").inner_text().endswith("2 masked.")
+    page.get_by_text("All weights of this query as a table").click()
+    page.locator(".weights-table tbody tr").first.wait_for()
+    rows = page.locator(".weights-table tbody tr").all_inner_texts()
+    assert len(rows) == 8
+    assert [row.split("\t")[2] for row in rows[6:]] == ["masked", "masked"]
+    for key, row in enumerate(rows[:6]):
+        number_of, token, value, bound = row.split("\t")
+        assert (number_of, token) == (str(key), f"w{key}")
+        off = abs(number(value.strip("<>")) - weights[key])
+        assert off <= number(bound) + 0.001
 
 
 def test_the_map_is_zoomed_by_buttons_wheel_and_keys_and_fitted_again(open_view):
@@ -201,31 +213,6 @@ def test_the_keyboard_reads_a_zoomed_map_cell_by_cell(open_view):
     assert reading(page).startswith("Query 53 ‘w53’ may not attend to key 63")
 
 
-def test_a_row_is_listed_and_told_in_full_as_a_table(open_view):
-    patterns = [make_pattern(queries=12)]
-    page = open_view(patterns)
-    page.get_by_label("Query", exact=True).fill("9")
-    weights = [float(weight) for weight in patterns[0].weights[0, 9]]
-    best = max(range(12), key=lambda key: weights[key])
-    first = page.locator(".row-words .chances li").first
-    assert first.locator(".word").inner_text() == f"w{best}"
-    assert first.locator(".number").inner_text() == f"{weights[best]:.3f}"
-    widths = "(bar) => bar.getBoundingClientRect().width / bar.parentElement.clientWidth"
-    share = first.locator(".track i").evaluate(widths)
-    assert share == pytest.approx(weights[best], abs=0.02)  # the whole track is a weight of 1
-    assert page.locator(".row-words .note").inner_text().endswith("2 masked.")
-    page.get_by_text("All weights of this query as a table").click()
-    page.locator(".weights-table tbody tr").first.wait_for()
-    rows = page.locator(".weights-table tbody tr").all_inner_texts()
-    assert len(rows) == 12
-    assert [row.split("\t")[2] for row in rows[10:]] == ["masked", "masked"]
-    for key, row in enumerate(rows[:10]):
-        number_of, token, value, bound = row.split("\t")
-        assert (number_of, token) == (str(key), f"w{key}")
-        off = abs(number(value.strip("<>")) - weights[key])
-        assert off <= number(bound) + 0.001
-
-
 def test_cross_attention_has_a_list_of_its_own_on_each_axis(open_view):
     cross = make_pattern(
         "decoder.layers.0.cross_attention.weights", 2, 3, len(ODD), is_causal=False, tokens=ODD
@@ -246,9 +233,14 @@ def test_cross_attention_has_a_list_of_its_own_on_each_axis(open_view):
 CHOSEN = "each => each.selectedOptions[0].label"
 
 
-def test_two_recordings_are_compared_cell_by_cell(open_view):
-    one, other = make_layers(1, seed=1), make_layers(1, seed=2)
-    page = open_view(one, other, names=("clean", "cut"))
+@pytest.mark.parametrize("looks", sampled([("light", 1280), ("dark", 360)], 1), ids=str)
+def test_two_recordings_are_compared_cell_by_cell_on_an_accessible_page(open_view, looks):
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
+    )
+    scheme, width = looks
+    one, other = make_layers(seed=1), make_layers(seed=2)
+    page = open_view(one, other, names=("clean", "cut"), width=width, scheme=scheme)
     choice = page.get_by_label("Show", exact=True)
     assert choice.evaluate(CHOSEN) == "cut − clean"
     change = float(other[0].weights[0, 5, 2] - one[0].weights[0, 5, 2])
@@ -256,6 +248,10 @@ def test_two_recordings_are_compared_cell_by_cell(open_view):
     assert measure
     assert abs(number(measure[1]) - change) <= number(measure[2]) + 0.0005
     assert (measure[1][0] == "+") == (change > 0)
+    page.get_by_text("All weights of this query as a table").click()
+    found = axe.Axe().run(page).response["violations"]
+    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found] == []
+    assert page.evaluate("document.documentElement.scrollWidth") == width
     choice.select_option(label="cut")
     page.locator(".legend-line").filter(has_not_text="−").wait_for()
     check_cell(page, other[0], 0, 5, 2)
@@ -301,19 +297,6 @@ def test_the_shade_and_what_the_heads_show_can_be_chosen(open_view):
     label = page.locator(".head[data-layer='1'][data-head='2']").get_attribute("aria-label")
     value = float(make_layers()[1].weights[2].amax(-1).mean())
     assert label == f"Head 1.2: largest weight {value:.3f}"
-
-
-@pytest.mark.parametrize("looks", sampled([("light", 1280), ("dark", 360)], 1), ids=str)
-def test_accessibility_checks_find_nothing(open_view, looks):
-    axe = pytest.importorskip(
-        "axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed"
-    )
-    scheme, width = looks
-    page = open_view(make_layers(seed=1), make_layers(seed=2), width=width, scheme=scheme)
-    page.get_by_text("All weights of this query as a table").click()
-    found = axe.Axe().run(page).response["violations"]
-    assert [(each["id"], [node["html"][:120] for node in each["nodes"]]) for each in found] == []
-    assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
 @pytest.mark.slow
