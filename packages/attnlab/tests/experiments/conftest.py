@@ -1,6 +1,8 @@
-"""A blank page for what a notebook shows."""
+"""A blank page for what a notebook shows, and members of a population that diverge."""
 
 import pytest
+
+from attnlab.experiments.sorting import sorter as sorting
 
 
 @pytest.fixture
@@ -12,3 +14,26 @@ def blank(visited):
     yield page
     assert [url for url in visited.requests if not url.startswith(("blob:", "data:"))] == []
     assert visited.complaints == []
+
+
+@pytest.fixture
+def break_seeds(monkeypatch):
+    """Let the batches of some sorters hold NaN at one step."""
+
+    def plant(seeds, step):
+        whole = sorting.make_sampler
+
+        def broken(task, batch_size, seed, *rest):
+            draw = whole(task, batch_size, seed, *rest)
+
+            def drawn(first, count):
+                counts = draw(first, count)[0].float()
+                if seed in seeds and first <= step < first + count:
+                    counts[step - first] = float("nan")
+                return (counts,)
+
+            return drawn
+
+        monkeypatch.setattr(sorting, "make_sampler", broken)
+
+    return plant

@@ -31,13 +31,12 @@ from attnlab.experiments.population.block_training import estimate_population
 from attnlab.experiments.population.fit import plan_population
 from attnlab.experiments.population.seed_maps import seed_maps
 from attnlab.experiments.resumption import resume
-from attnlab.experiments.sorting import sorter as sorting
 from attnlab.train.observer import SilentObserver
 
 pyarrow = pytest.importorskip("pyarrow", reason="blocks need it; pip install 'attnlab[text]'")
 
 SEEDS = range(5, 15)  # in blocks of four: two whole ones, and one of two
-QUICK = {"recipe": "fast", "steps": 80, "evaluate_every": 40, "layout": "vmap"}
+QUICK = {"recipe": "fast", "steps": 20, "evaluate_every": 10, "layout": "vmap"}
 
 
 class Telling(SilentObserver):
@@ -115,6 +114,8 @@ def test_a_block_is_two_files_and_a_seed_has_none(made):
     }
     assert list((folder / "checkpoints").iterdir()) == []
     assert [step for step in watching.seen if step[1] == 10][-1] == (10, 10)
+    config = attnlab.open(folder).description["population"]
+    assert (config["seeds"], config["block"]) == ({"first": 5, "count": 10}, 4)
 
 
 def test_members_in_blocks_are_those_trained_together_but_for_rounding(stored, together):
@@ -201,11 +202,17 @@ def test_steps_are_read_some_at_a_time(stored, monkeypatch):
 # ---- what is torn, swapped or missing
 
 
-def test_a_torn_block_is_said_and_trained_again_to_the_same_bytes(copied):
-    before, file = contents(copied), copied / "blocks" / "00001.parquet"
-    file.write_bytes(file.read_bytes()[:-40])
+def test_torn_and_missing_blocks_are_said_and_trained_again_to_the_same_bytes(copied):
+    before = contents(copied)
+    first, second = (copied / "blocks" / f"0000{number}.parquet" for number in (0, 1))
+    second.write_bytes(second.read_bytes()[:-40])
     with pytest.raises(CouldNotRun, match=r"block 1 .* damaged, the seeds 9 to 12: .*alone"):
         str(open_population(copied))
+    first.unlink()
+    population = open_population(copied)
+    for read in (str, population.make_report, lambda each: list(each.by_step("loss"))):
+        with pytest.raises(CouldNotRun, match=r"block 0 .* is missing, the seeds 5 to 8: .*alone"):
+            read(population)
     after, told = resumed(unfinished(copied))
     assert told == ["Block 1 is damaged: it is trained again."]
     check_same(after, before)
@@ -247,18 +254,6 @@ def test_torn_weights_are_said(copied):
     assert population.model(12) is not None
 
 
-def test_a_missing_block_is_said_and_not_averaged_over(copied):
-    before = contents(copied)
-    (copied / "blocks" / "00000.parquet").unlink()
-    population = open_population(copied)
-    for read in (str, population.make_report, lambda each: list(each.by_step("loss"))):
-        with pytest.raises(CouldNotRun, match=r"block 0 .* is missing, the seeds 5 to 8: .*alone"):
-            read(population)
-    after, told = resumed(unfinished(copied))
-    assert told == []
-    check_same(after, before)
-
-
 def test_swapped_blocks_and_rows_of_two_blocks_are_said(copied):
     first, second = (copied / "blocks" / f"0000{number}.parquet" for number in (0, 1))
     swap_rows(first, second)
@@ -273,6 +268,10 @@ def test_swapped_blocks_and_rows_of_two_blocks_are_said(copied):
     swap_files(first.with_suffix(".safetensors"), second.with_suffix(".safetensors"))
     with pytest.raises(CouldNotRun, match=r"block 1 .*not the one that was written"):
         open_population(copied).model(9)
+    file = copied / "blocks" / "00002.safetensors"
+    file.write_bytes(pack({name: value.roll(1, 0) for name, value in read_tensors(file).items()}))
+    with pytest.raises(CouldNotRun, match=r"block 2 .*not the one that was written"):
+        open_population(copied).model(14)
 
 
 def swap_rows(one, other):
@@ -289,14 +288,6 @@ def swap_files(one, other):
     kept = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(kept)
-
-
-def test_swapped_rows_of_weights_are_said(copied):
-    file = copied / "blocks" / "00001.safetensors"
-    weights = read_tensors(file)
-    file.write_bytes(pack({name: value.roll(1, 0) for name, value in weights.items()}))
-    with pytest.raises(CouldNotRun, match=r"block 1 .*not the one that was written"):
-        open_population(copied).model(10)
 
 
 # ---- stopped, and computed elsewhere
@@ -323,29 +314,22 @@ def test_a_population_that_is_killed_goes_on_at_its_block_to_the_same_bytes(
     check_same(after | {"config.json": b""}, contents(made[0]) | {"config.json": b""})
 
 
-def test_blocks_in_another_order_give_the_same_bytes(made, tmp_path, monkeypatch):
-    def backwards(self, units, observer=None):
-        for unit in reversed(units):
-            yield unit.compute(observer)
-
-    monkeypatch.setattr(executors.Executor, "compute", backwards)
-    attnlab.train_population("sorting", SEEDS, out=tmp_path / "run", **QUICK)
-    found, same = contents(tmp_path / "run" / "blocks"), contents(made[0] / "blocks")
-    assert found == same
-
-
 def test_a_block_that_cannot_be_trained_is_said_and_the_others_are_kept(tmp_path, monkeypatch):
     def failing(self, units, observer=None):
         for unit in units:
             failure = UnitFailure(unit.number, CouldNotRun("too little memory."))
             yield failure if unit.number == 1 else unit.compute(observer)
 
-    monkeypatch.setattr(executors.Executor, "compute", failing)
-    with pytest.raises(CouldNotRun, match="1 of 3 blocks could not be trained: too little memory"):
-        attnlab.train_population("sorting", SEEDS, out=tmp_path / "run", **QUICK)
-    monkeypatch.undo()
-    make_small(monkeypatch)
-    assert len(list((tmp_path / "run" / "blocks").glob("*.parquet"))) == 2
+    folder, even = tmp_path / "run", [*range(0, 20, 2)]  # a list, as they are not in a row
+    with monkeypatch.context() as patch:
+        patch.setattr(executors.Executor, "compute", failing)
+        with pytest.raises(CouldNotRun, match="1 of 3 blocks could not be trained: too little mem"):
+            attnlab.train_population("sorting", even, out=folder, **QUICK)
+    kept = {path: path.stat().st_mtime_ns for path in (folder / "blocks").iterdir()}
+    assert len(kept) == 4
+    assert resume(folder).description["population"]["seeds"] == even
+    assert attnlab.open(folder / "2" / "1").config["seed"] == 18
+    assert kept.items() < {p: p.stat().st_mtime_ns for p in (folder / "blocks").iterdir()}.items()
 
 
 def test_a_machine_with_another_torch_trains_nothing(stored):
@@ -355,11 +339,11 @@ def test_a_machine_with_another_torch_trains_nothing(stored):
     assert "the machine that asks 1.0: the numbers would not be the same" in str(failure.error)
 
 
-def test_blocks_that_are_sent_to_another_machine_come_back_with_the_same_bytes(
+def test_blocks_from_another_machine_in_another_order_have_the_same_bytes(
     made, tmp_path, monkeypatch
 ):
     def sent(self, units, observer=None):
-        for unit in units:
+        for unit in reversed(units):
             answer = executors.compute(pickle.loads(pickle.dumps(unit)))
             yield pickle.loads(pickle.dumps(answer))
 
@@ -372,11 +356,9 @@ def test_blocks_that_are_sent_to_another_machine_come_back_with_the_same_bytes(
 def run_elsewhere(folder, where, monkeypatch):
     """Train the ten sorters by the command, which asks for more, and return their blocks."""
     monkeypatch.setattr("attnlab.cli.runs._check_blocks", lambda *_: None)
-    settings = f"recipe={QUICK['recipe']} steps=80 evaluate_every=40"
-    command = (
-        f"run sorting --seeds 10 --seed 5 --layout vmap --out {folder} {where} --set {settings}"
-    )
-    assert main(command.split()) == 1  # none sorts after 80 steps
+    command = f"run sorting --seeds 10 --seed 5 --layout vmap --out {folder} {where}"
+    settings = [f"{name}={value}" for name, value in QUICK.items() if name != "layout"]
+    assert main([*command.split(), "--set", *settings]) == 1  # none sorts after 20 steps
     return contents(folder / "blocks")
 
 
@@ -404,32 +386,15 @@ def test_blocks_trained_on_a_ray_cluster_have_the_same_bytes(made, tmp_path, mon
 # ---- members that diverge or end early
 
 
-def break_seeds(monkeypatch, seeds, step):
-    whole = sorting.make_sampler
-
-    def broken(task, batch_size, own, *rest):
-        draw = whole(task, batch_size, own, *rest)
-
-        def drawn(first, count):
-            counts = draw(first, count)[0].float()
-            if own in seeds and first <= step < first + count:
-                counts[step - first] = float("nan")
-            return (counts,)
-
-        return drawn
-
-    monkeypatch.setattr(sorting, "make_sampler", broken)
-
-
 def test_a_block_in_which_every_member_diverges_takes_nothing_from_the_others(
-    stored, tmp_path, monkeypatch
+    stored, tmp_path, break_seeds
 ):
-    break_seeds(monkeypatch, (6, 13, 14), 60)
+    break_seeds((6, 13, 14), 12)
     folder = tmp_path / "run"
     population = attnlab.train_population("sorting", SEEDS, out=folder, **QUICK)
     assert list(population.faults) == ["6", "13", "14"]
-    assert "step 61" in population.faults["6"]
-    losses, expected = (dict(each.by_step("loss"))[80] for each in (population, stored))
+    assert "step 13" in population.faults["6"]
+    losses, expected = (dict(each.by_step("loss"))[20] for each in (population, stored))
     known = torch.isfinite(losses)
     assert known.tolist() == [seed not in (6, 13, 14) for seed in SEEDS]
     torch.testing.assert_close(losses[known], expected[known], rtol=1e-4, atol=1e-6)
@@ -437,7 +402,7 @@ def test_a_block_in_which_every_member_diverges_takes_nothing_from_the_others(
     with pytest.raises(CouldNotRun, match="seed 13 was no longer finite"):
         population.member(13)
     assert population.blocks[0].history.faults[1] == population.faults["6"]
-    break_seeds(monkeypatch, SEEDS, 10)
+    break_seeds(SEEDS, 5)
     with pytest.raises(CouldNotRun, match="no training is finite"):
         attnlab.train_population("sorting", SEEDS, out=tmp_path / "none", **QUICK)
 
@@ -453,29 +418,17 @@ def test_a_block_that_ended_early_is_lengthened():
 # ---- what is asked for, and shown
 
 
-def test_many_seeds_without_a_folder_or_without_blocks_are_refused(tmp_path):
+def test_what_blocks_cannot_do_is_refused(stored, tmp_path):
     with pytest.raises(WrongUsage, match="kept in a folder, in blocks of"):
         attnlab.train_population("sorting", SEEDS, **QUICK)
     for where in ({"workers": 2}, {"engine": "ray", "address": "auto"}):
         with pytest.raises(WrongUsage, match="share the blocks of more than 8 seeds; got 4"):
             attnlab.train_population("sorting", range(4), out=tmp_path / "run", **where, **QUICK)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_population_in_blocks_is_copied_and_not_saved(stored, tmp_path):
     with pytest.raises(WrongUsage, match="copy that folder"):
         stored.save(tmp_path / "again")
     with pytest.raises(WrongUsage, match="kept in 3 blocks"):
         _ = stored.history
-
-
-def test_seeds_in_a_row_are_two_numbers_in_the_config_and_others_a_list(made, tmp_path):
-    config = attnlab.open(made[0]).description["population"]
-    assert (config["seeds"], config["block"]) == ({"first": 5, "count": 10}, 4)
-    odd = [*range(0, 20, 2)]
-    population = attnlab.train_population("sorting", odd, out=tmp_path / "odd", **QUICK)
-    assert population.description["population"]["seeds"] == odd
-    assert attnlab.open(tmp_path / "odd" / "2" / "1").config["seed"] == 18
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_the_first_members_are_compared_and_that_is_said(stored, monkeypatch):
@@ -490,9 +443,9 @@ def test_only_the_first_members_are_compared_and_that_is_said(stored, monkeypatc
 
 
 def test_an_estimate_tells_seconds_and_bytes_of_a_block(made, monkeypatch):
-    plan = plan_population("sorting", SEEDS, **QUICK)
     monkeypatch.setattr(block_training, "BLOCK", 4)
-    rate = estimate_population(plan)
+    monkeypatch.setattr(block_training, "_SAMPLE_SECONDS", 0)
+    rate = estimate_population(plan_population("sorting", SEEDS, **QUICK))
     assert rate.seeds == 4
     assert rate.per_second == 4 / rate.seconds
     block = open_population(made[0]).blocks[0]
@@ -504,6 +457,6 @@ def test_an_estimate_tells_seconds_and_bytes_of_a_block(made, monkeypatch):
     clock = iter(range(100))
     fake = SimpleNamespace(perf_counter=lambda: next(clock))
     monkeypatch.setattr(block_training, "time", fake)
-    monkeypatch.setattr(block_training, "_SAMPLE_SECONDS", 0)
+    plan = plan_population("sorting", SEEDS, **{**QUICK, "steps": 80, "evaluate_every": 40})
     # Told of step 40 once more after its evaluation, and of step 50: at 1, 2 and 3 seconds.
     assert estimate_population(plan).seconds == 3 + (3 - 1) / (50 - 40) * (80 - 50)

@@ -76,10 +76,11 @@ def experiments() -> dict[str, Entry]:
 
 def find(name: str) -> RegisteredExperiment:
     """Return an experiment by its name."""
-    known = experiments()
-    if name not in known:
-        raise WrongUsage(f"there is no experiment {name!r}; {did_you_mean(name, known)}")
-    place, _, config_name = known[name].place.partition(":")
+    # Names of this package win, and reading what else is installed takes 10 ms.
+    entry = EXPERIMENTS.get(name) or experiments().get(name)
+    if entry is None:
+        raise WrongUsage(f"there is no experiment {name!r}; {did_you_mean(name, experiments())}")
+    place, _, config_name = entry.place.partition(":")
     module: Any = importlib.import_module(place)
     return RegisteredExperiment(module, getattr(module, config_name))
 
