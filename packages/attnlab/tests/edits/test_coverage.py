@@ -29,20 +29,17 @@ BEFORE = [
         r"head=4 is out of range: .*layers\.0\.attention has 4 heads, 0 to 3 \(or -4 to -1\)",
     ),
     (op.ZeroHead(layer=0, head="2..7"), r"head='2\.\.7' is out of range"),
-    (op.ZeroHead(head=-5), r"head=-5 is out of range"),
     (
         op.ZeroHead(site="layers.0.atention", head=0),
         r"no site of this model matches .*did you mean 'layers\.0\.attention'",
     ),
     (op.ZeroSite(site="layers.*.residual_middle"), "no site of this model matches"),
-    (op.CutEdge(site="cross_attention", key=0), "no site of this model matches"),
     (op.ZeroSite(site="layers.0.attention.mask"), "use CutEdge, SetMask, ShiftMask or RelaxMask"),
     (op.MeanSite(site="layers.0.attention.weights"), "use SetPattern, UniformPattern or CutEdge"),
     (
         op.ZeroSite(site="layers.0.residual_after", head=1),
         r"axes \(batch, length, d_model\); leave head= out",
     ),
-    (op.ZeroSite(site="layers.0.residual_after", key=1), "leave key= out"),
     (op.ZeroSite(site="layers.0.attention.key", step=1), "leave step= out"),
     (op.SwapHeads(layer=0, head=1, other=-3), r"both are head 1 of layers\.0\.attention"),
     (
@@ -93,7 +90,6 @@ def test_a_tensor_that_does_not_fit_its_site_is_an_error_in_the_first_pass(wrong
 
 AFTER = [
     (op.ZeroHead(head=0, query=6), "query=6 was never reached; the longest input had 6 positions"),
-    (op.ZeroHead(head=0, query=-7), "query=-7 was never reached"),
     (op.ZeroHead(head=0, query=[0, "9.."]), r"query='9\.\.' was never reached"),
     (
         op.ZeroHead(head=0, row=3),
@@ -109,7 +105,6 @@ AFTER = [
         op.CutEdge(query=2, key=5),
         "changed nothing: none of these queries attends to any of these keys",
     ),
-    (op.CutEdge(query=2, key=5, renormalize=False), "changed nothing"),
     (
         op.AddToScores(query=2, key=5, amount=3.0),
         "changed nothing: the mask blocks all of these edges",
@@ -118,31 +113,19 @@ AFTER = [
         op.AddToScores(query=2, key="3..", amount=torch.ones(6, 6)),
         "changed nothing: the mask blocks",
     ),
-    (
-        op.ScaleScores(query="..3", key=4, factor=0.5),
-        "changed nothing: the mask blocks all of these edges",
-    ),
-    (op.CutTokens(query="t1", key="t10"), "the token 't10' was never among the keys"),
     (op.RelaxMask(query=5, key="..5"), "changed nothing: all of these queries may attend"),
     (op.ZeroHead(head=0, row=2, query="t7"), "its targets never occurred together"),
     (op.ZeroHead(head=0, step=1, query=-1, row=[0, 5]), "row=5 was never reached"),
-    (op.CutEdge(query=16, key=0), "query=16 was never reached; the longest input had 6 positions"),
     (op.ZeroHead(head=0, query="3..100"), r"query='3\.\.100' was never reached"),
-    (op.ZeroHead(head=0, query="-50..-1"), r"query='-50\.\.-1' was never reached"),
-    (op.ZeroHead(head=0, row="0..9"), r"row='0\.\.9' was never reached"),
     (op.ZeroHead(head=0, row="-9..-1"), r"row='-9\.\.-1' was never reached"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("lost", "message", "certify"),
-    [*((*row, False) for row in AFTER), *((*row, True) for row in AFTER[::6])],
-    ids=lambda each: repr(each)[:60],
-)
-def test_an_edit_that_lands_nowhere_is_an_error_at_the_end(lost, message, certify):
+@pytest.mark.parametrize(("lost", "message"), AFTER, ids=lambda each: repr(each)[:60])
+def test_an_edit_that_lands_nowhere_is_an_error_at_the_end(lost, message):
     model, given = random_model("decoder"), tokens(high=7)
     given[0, 0], given[2, 0] = 7, 1
-    refused(message, model, lost, given, vocabulary=VOCABULARY, certify=certify)
+    refused(message, model, lost, given, vocabulary=VOCABULARY, certify=False)
     assert no_hook_is_left(model)
 
 
@@ -168,7 +151,6 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: op.ZeroHead(layer=0), "needs head="),
         (lambda: op.ZeroHead(layer=0, head=None), "needs head="),
         (lambda: op.ZeroHead(head=0, query=""), "query= takes a number"),
         (lambda: op.ZeroHead(head=0, query=["t1", ".."]), "has no ends; leave query= out for all"),
@@ -176,22 +158,18 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
             lambda: op.ZeroHead(head=0, key=1),
             "takes no key=; it takes layer, site, head, query, row, step",
         ),
-        (lambda: op.ZeroHead(head=1.5), "head= takes a number"),
         (lambda: op.ZeroHead(head=True), "head= takes a number"),
         (lambda: op.ZeroHead(head=[]), "head= takes a number"),
         (lambda: op.ZeroHead(head="one"), "takes numbers, spans"),
         (lambda: op.ZeroHead(head="23.3"), "Head 23.3 is layer=23, head=3"),
         (lambda: op.ZeroHead("23.3"), "by name; got .* Head 23.3 is layer=23, head=3"),
         (lambda: op.ZeroHead(head=0, query="5..2"), "is empty"),
-        (lambda: op.ZeroHead(head=0, query=".."), "has no ends"),
         (lambda: op.ZeroHead(head=0, site=3), "site= is a path"),
         (lambda: op.ZeroHead(head=0, step="t1"), "step= takes numbers"),
         (lambda: op.ZeroHead(head=0, step=-1), "the last one is not known in time"),
-        (lambda: op.ZeroHead(head=0, step=0), "counts forward passes from 1"),
         (lambda: op.ZeroHead(head=0, step="0..2"), "counts forward passes from 1"),
         (op.ZeroSite, "needs site="),
         (lambda: op.ScaleHead(head=0, factor=float("nan")), "finite number"),
-        (lambda: op.ScaleHead(head=0, factor="2"), "finite number"),
         (lambda: op.Temperature(temperature=0), "above 0"),
         (lambda: op.AddToScores(amount=float("inf")), "finite numbers or -inf"),
         (lambda: op.SetPattern(pattern=[[-1.0]]), "weights of 0 or more"),
@@ -208,7 +186,6 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
         (lambda: op.SwapHeads(head=[0, 1], other=2), "two numbers"),
         (lambda: op.ShufflePattern(seed=-1), "seed must be an integer"),
         (lambda: op.FreezePattern(recording=3), "recording= is a recording"),
-        (lambda: op.FreezePattern(recording=None), "recording= is a recording"),
         (lambda: op.Patch(site="residual", recording=None), "recording= is a recording"),
         (lambda: op.Patch(recording={"x": torch.ones(1)}), "needs site="),
     ],
@@ -281,9 +258,7 @@ LONG = new_model("decoder", max_length=2048, **SIZES)
 
 
 @torch.no_grad()
-def test_pairs_that_do_not_fit_into_memory_are_refused_with_figures(
-    monkeypatch,
-):
+def test_pairs_that_do_not_fit_into_memory_are_refused_with_figures(monkeypatch):
     made = []
     monkeypatch.setattr(editor, "free_memory", lambda device: 10**8)
     monkeypatch.setattr(torch.Tensor, "softmax", lambda *args, **named: made.append(args))

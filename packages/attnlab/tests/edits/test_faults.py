@@ -49,7 +49,7 @@ def nested_edits():
 
 
 FROZEN = op.FreezePattern(layer=0, recording={WEIGHTS: test_generation.PATTERN})
-lost = partial(test_coverage.test_an_edit_that_lands_nowhere_is_an_error_at_the_end, certify=False)
+lost = test_coverage.test_an_edit_that_lands_nowhere_is_an_error_at_the_end
 refused = test_coverage.test_what_this_model_does_not_have_is_an_error_before_anything_runs
 misfit = test_coverage.test_a_tensor_that_does_not_fit_its_site_is_an_error_in_the_first_pass
 unread = test_edits_as_json.test_json_that_is_not_an_edit_is_refused_with_the_reason
