@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnlab.draw.number_tables import tables_report
-from attnlab.edits import SetPattern
+from attnlab.edits import RedirectToFirst, SetPattern, UniformPattern, ZeroHead
 from attnlab.edits.application import edit
 from attnlab.edits.effects import (
     CONTROLS,
@@ -27,7 +27,7 @@ from attnlab.models import Decoder, DecoderConfig
 from attnlab.parts.masks import padding_mask
 from attnlab.seeds import generator, isolated
 from attnlab.sites import explicit_attention
-from tests.edits.effects.checks import check_controls, close
+from tests.edits.effects.checks import close, one_by_one
 from tests.random_models import given, run
 from tests.sampling import sampled
 
@@ -36,7 +36,18 @@ FEW = SignificanceRule(draws=50)
 
 @pytest.mark.parametrize("seed", sampled([1, 2, 3, 4, 7, 9, 10, 11, 12, 14, 15], 2))
 def test_controls_that_are_edits_give_what_the_edits_give(seed):
-    check_controls(seed)
+    """The controls that are edits too give what these give one by one."""
+    each = given(seed)
+    kinds = {"uniform": UniformPattern, "first": RedirectToFirst, "zeroed": ZeroHead}
+    found = pattern_effects(
+        *each.whole, **each.loss, controls=tuple(kinds), rule=SignificanceRule(draws=50)
+    )
+    assert bool(((found.largest > 0) & (found.largest <= 1) & (found.entropy >= 0)).all())
+    places = [{"site": head.path, "head": head.head} for head in found.heads]
+    edits = [kind(**place) for place in places for kind in kinds.values()]
+    with explicit_attention(each.model):
+        after = one_by_one(each, edits, "loss", target=each.labels)
+    close(found.effects.flatten(0, 1) + found.before, after, torch.float64)
 
 
 def test_what_stands_at_padding_changes_no_control_and_no_loss():

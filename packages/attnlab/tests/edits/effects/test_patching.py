@@ -17,7 +17,7 @@ from attnlab.parts.heads import share_heads, split_heads
 from attnlab.parts.masks import padding_mask
 from attnlab.seeds import generator
 from attnlab.sites import installed, site_names
-from tests.edits.effects.checks import check_ends, check_patches, close
+from tests.edits.effects.checks import close
 from tests.hooks import Change
 from tests.random_models import given, random_model, run
 from tests.sampling import sampled
@@ -28,12 +28,39 @@ LOGITS = PatchTarget("logits")
 @pytest.mark.parametrize("seed", sampled(range(5), 1))
 @pytest.mark.parametrize("what", ["stream", "heads", "attentions", "mlps"])
 def test_a_patch_is_what_the_edit_gives_and_lies_where_it_should_between_the_runs(seed, what):
-    check_patches(seed, what)
+    """A patch is the edit `Patch`; nothing is 0 and everything 1 of the way from the corrupted to
+    the clean run."""
+    each = given(seed, "decoder")
+    other = each._replace(inputs=(each.inputs.roll(1, 1).flip(0) + 1) % 11)
+    found = patch_all(*each.whole, other.inputs, what, **each.loss)
+    sites = [place.site for place in found.places]
+    with record(each.model, list(dict.fromkeys(sites))) as recording:
+        run(each)
+    own = prepare_metric(Metric("loss", each.labels), run(each))
+    after = []
+    for place, site in zip(found.places, sites, strict=True):
+        places = {"head": place.head, "query": place.query}
+        where = {name: number for name, number in places.items() if number is not None}
+        with edit(each.model, Patch(recording=recording, site=site, **where), certify=False):
+            after.append(own(run(other), run(other))[0])
+    close(found.after, torch.stack(after), torch.float64)
+    clean_now, corrupted_now = own(run(each), run(each))[0], own(run(other), run(other))[0]
+    low, high = corrupted_now.mean(), clean_now.mean()
+    close(found.shares, (torch.stack(after).mean(1) - low) / (high - low), torch.float64)
+    if what == "heads":
+        assert found.table().shape == (each.model.config.num_layers, each.model.config.num_heads)
 
 
 @pytest.mark.parametrize("seed", sampled(range(8), 1))
 def test_patching_everything_goes_all_the_way(seed):
-    check_ends(seed)
+    """All of the stream before the first block, patched, brings everything back."""
+    each = given(seed, "decoder", positions="rotary")
+    corrupted = (each.inputs + 1) % 11
+    told = {**each.loss, "each_position": False}
+    first = "layers.0.residual_before"
+    assert abs(float(patch_all(*each.whole, corrupted, first, **told).shares[0]) - 1.0) < 1e-12
+    noised = patch_all(*each.whole, corrupted, first, **told, direction="noise")
+    assert abs(float(noised.shares[0])) < 1e-12
 
 
 def test_both_directions_meet_in_the_same_run():

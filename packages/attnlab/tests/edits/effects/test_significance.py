@@ -17,7 +17,6 @@ from attnlab.edits.effects.significance import (
 )
 from attnlab.errors import WrongUsage
 from attnlab.seeds import generator
-from tests.edits.effects.checks import check_bh, check_holm
 
 
 def draws(*shape, seed=0):
@@ -57,27 +56,6 @@ def test_no_effect_at_all_has_p_1_and_an_interval_of_one_point():
     assert low.tolist() == high.tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("spread", ["normal", "heavy", "unequal"])
-def test_a_test_of_nothing_finds_something_as_often_as_it_says(spread):
-    """2,000 sets of 20 inputs whose effects are symmetric about 0: 5 % of them have p <= 0.05."""
-    values = draws(2_000, 20, seed=11)
-    if spread == "heavy":
-        values = values.pow(3)
-    elif spread == "unequal":
-        values = values * torch.linspace(0.1, 5.0, 20)
-    found = p_values(values, draws=2_000)
-    for level in (0.05, 0.2):
-        share = float((found <= level).double().mean())
-        assert abs(share - level) < 4 * (level * (1 - level) / 2_000) ** 0.5 + 1e-3
-
-
-def test_intervals_hold_the_truth_as_often_as_they_say():
-    values = draws(1_000, 25, seed=12) + 0.7
-    low, high = intervals(values)
-    share = float(((low <= 0.7) & (high >= 0.7)).double().mean())
-    assert 0.95 - 0.028 < share < 0.978
-
-
 SKEWED = {
     "normal": (lambda x: x, 0.0, 0.95),
     "exponential": (lambda x: -torch.special.ndtr(x).log(), 1.0, 0.94),
@@ -87,7 +65,7 @@ SKEWED = {
 }
 
 
-@pytest.mark.parametrize("number", [10, 12, 14])
+@pytest.mark.parametrize("number", [10, 14])
 def test_intervals_of_few_skewed_differences_hold_the_truth_as_often_as_is_said(number):
     """Each distribution has the share that the docstring of `assess` says, but for the draws."""
     for name, (made, truth, share) in SKEWED.items():
@@ -110,13 +88,27 @@ def test_the_skewed_interval_follows_the_unit_and_the_sign():
     assert torch.allclose(torch.stack(intervals(-values)), torch.stack((-high, -low)), rtol=1e-12)
 
 
-def test_a_planted_effect_is_found():
-    """One standard deviation in 25 inputs: the exact t test would find 99.8 %."""
-    found = p_values(draws(1_000, 25, seed=13) + 1.0, draws=2_000)
-    assert float((found <= 0.05).double().mean()) > 0.98
+def check_holm(p):
+    """Holm's p is the largest Bonferroni p of all sets that hold the test."""
+    found = adjusted(p, "holm")
+    for own in range(len(p)):
+        numbers = [number for number in range(2 ** len(p)) if number >> own & 1]
+        sets = [[i for i in range(len(p)) if number >> i & 1] for number in numbers]
+        wanted = max(min(1.0, len(members) * float(p[members].min())) for members in sets)
+        assert abs(float(found[own]) - wanted) < 1e-12
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 5, 6])
+def check_bh(p):
+    """Benjamini and Hochberg: up to the last k with p(k) <= k/m · level."""
+    found = adjusted(p, "bh")
+    ordered = p.sort().values
+    for level in (0.01, 0.05, 0.1, 0.2, 0.5, 0.9):
+        under = [k for k in range(1, len(p) + 1) if float(ordered[k - 1]) <= k / len(p) * level]
+        wanted = p <= ordered[under[-1] - 1] if under else torch.zeros_like(p, dtype=torch.bool)
+        assert torch.equal(found <= level, wanted)
+
+
+@pytest.mark.parametrize("number", [1, 5])
 def test_corrections_are_the_closed_test_and_the_rule_of_benjamini_and_hochberg(number):
     for seed in range(5):
         p = torch.rand(number, generator=generator(seed, "p"), dtype=torch.float64)
@@ -128,27 +120,6 @@ def test_equal_p_values_stay_equal():
     for kind in ("holm", "bh"):
         found = adjusted(torch.tensor([0.02, 0.01, 0.02, 0.9]), kind)
         assert found[0] == found[2]
-
-
-def test_the_corrections_keep_what_they_promise_among_many_heads():
-    """Of 250 families of 40 idle heads at most 5 % have a finding."""
-    values = draws(250 * 40, 16, seed=14)
-    p = p_values(values, draws=2_000).view(250, 40)
-    for kind in ("holm", "bh"):
-        any_found = torch.stack([adjusted(each, kind) <= 0.05 for each in p]).any(1)
-        assert float(any_found.double().mean()) < 0.08
-    assert float((p <= 0.05).any(1).double().mean()) > 0.7  # which is why
-
-
-def test_among_true_effects_the_share_of_false_findings_is_bounded():
-    """100 families of 20 idle and 20 needed heads."""
-    values = draws(100 * 40, 24, seed=15).view(100, 40, 24)
-    values[:, :20] += 1.0
-    p = p_values(values.flatten(0, 1), draws=2_000).view(100, 40)
-    found = torch.stack([adjusted(each, "bh") <= 0.05 for each in p])
-    false = found[:, 20:].sum(1) / found.sum(1).clamp(min=1)
-    assert float(false.mean()) < 0.05
-    assert float(found[:, :20].double().mean()) > 0.95
 
 
 def test_assess_puts_it_together():
