@@ -10,7 +10,7 @@ from attnlab.look.readout import FrozenNorm, HeadPieces
 from attnlab.pretrained.attach import attach
 from tests.look.test_circuits import small
 from tests.pretrained.families import FAMILIES
-from tests.pretrained.speaking import made
+from tests.pretrained.speaking import opened
 from tests.random_models import new_model
 
 TOKENS = torch.tensor([[1, 4, 2, 7, 5, 3]])
@@ -45,8 +45,7 @@ def test_each_key_adds_its_weight_times_its_value_through_the_output(config):
 
 
 def test_a_logit_is_called_by_the_token_that_was_taken_for_it():
-    foreign, tokenizer = made("gpt2")
-    model = attach(foreign, tokenizer=tokenizer)
+    model = opened("gpt2")
     sources = attnlab.why(model, "John and Mary went to the", head="1.0", target="store")
     assert sources.target == "␣store"  # a word after a blank, as the text goes on
     assert "logit of '␣store' " in str(sources)

@@ -11,19 +11,13 @@ from attnlab.edits.effects import Metric
 from attnlab.errors import WrongUsage
 from attnlab.look.inputs import Call
 from attnlab.look.target_ids import target_ids
-from attnlab.pretrained.attach import attach
-from tests.pretrained.speaking import made
+from tests.pretrained.speaking import opened
 from tests.random_models import new_model
 
 TEXT = "John and Mary went to the store. Mary gave a drink to"
 OTHER = "John and Mary went to the store. John gave a drink to"
 TEXTS = [TEXT, OTHER]
 HEAD = attnlab.ZeroHead(layer=1, head=2)
-
-
-def opened(kind):
-    foreign, tokenizer = made(kind)
-    return attach(foreign, tokenizer=tokenizer)
 
 
 @pytest.fixture(scope="module")

@@ -118,6 +118,15 @@ def made(kind):
     return model_class(config).eval(), word_piece()
 
 
+@functools.cache
+def opened(kind):
+    """One with its hook points, made once and not to be changed."""
+    from attnlab.pretrained.attach import attach
+
+    model, tokenizer = made(kind)
+    return attach(model, tokenizer=tokenizer, name=kind)
+
+
 def saved(kind, folder):
     """Save one as a folder."""
     model, tokenizer = made(kind)

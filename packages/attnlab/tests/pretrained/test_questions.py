@@ -1,6 +1,5 @@
 """Texts put to pretrained models: every kind is asked, traced and edited as a run is."""
 
-import functools
 import json
 
 import pytest
@@ -12,8 +11,7 @@ import attnlab
 from attnlab.errors import WrongUsage
 from attnlab.look import pretrained_questions
 from attnlab.look.pretrained_questions import TextAnswer, TextChoice, TextContinuation, TextReading
-from attnlab.pretrained.attach import attach
-from tests.pretrained.speaking import made
+from tests.pretrained.speaking import made, opened
 
 TEXT = "John and Mary went to the"
 KINDS = {
@@ -28,15 +26,9 @@ KINDS = {
 }
 
 
-@functools.cache
-def model_of(kind):
-    foreign, tokenizer = made(kind)
-    return attach(foreign, tokenizer=tokenizer, name=kind)
-
-
 def asked(kind, text=None, **options):
     usual = "john and [MASK] went" if kind == "bert-masked" else TEXT
-    return attnlab.ask(model_of(kind), text or usual, **options)
+    return attnlab.ask(opened(kind), text or usual, **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -80,7 +72,7 @@ def check_continues_as_the_model_itself_does(question, foreign):
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_a_continuation_is_the_one_that_transformers_generates(kind):
-    check_continues_as_the_model_itself_does(asked(kind, steps=6), model_of(kind).foreign)
+    check_continues_as_the_model_itself_does(asked(kind, steps=6), opened(kind).foreign)
 
 
 def test_the_check_of_continuations_finds_a_choice_of_the_unlikeliest(monkeypatch):
@@ -89,13 +81,13 @@ def test_the_check_of_continuations_finds_a_choice_of_the_unlikeliest(monkeypatc
         pretrained_questions, "_logits", lambda model, inputs: -logits(model, inputs)
     )
     with pytest.raises(AssertionError):
-        check_continues_as_the_model_itself_does(asked("gpt2", steps=6), model_of("gpt2").foreign)
+        check_continues_as_the_model_itself_does(asked("gpt2", steps=6), opened("gpt2").foreign)
 
 
 def test_an_answer_is_the_one_that_transformers_generates():
     question = asked("t5", steps=5)
     inputs = {name: each for name, each in question.inputs.items() if name != "decoder_input_ids"}
-    right = model_of("t5").foreign.generate(**inputs, max_new_tokens=5, do_sample=False)[0, 1:]
+    right = opened("t5").foreign.generate(**inputs, max_new_tokens=5, do_sample=False)[0, 1:]
     assert [step.choice for step in question.trace().steps] == [
         question.vocabulary[token] for token in right
     ]

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import replace
+from functools import cache, partial
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.pretrained.attach import attach
 from attnlab.seeds import generator
 from tests.planting import fault_tests, faults_in
-from tests.pretrained.speaking import made
+from tests.pretrained.speaking import made, opened
 
 CLEAN = [
     "the cat sat on the mat and the dog sat on the",
@@ -32,6 +33,7 @@ CORRUPTED = [
 ALIKE = [CLEAN[0], CLEAN[2]], [CORRUPTED[0], CORRUPTED[2]]  # of as many tokens
 
 
+@cache
 def plain():
     """A small GPT-2 in double precision, its tokenizer, and the same behind hook points."""
     foreign, tokenizer = made("gpt2")
@@ -108,26 +110,22 @@ def check_by_hand(what, direction, clean, corrupted, **options):
     torch.testing.assert_close(found.effects, effects, rtol=0, atol=1e-8)
 
 
-def stream():
-    check_by_hand("stream", "denoise", *ALIKE)
-
-
-def heads_of_all_lengths():
-    for direction in ("denoise", "noise"):
-        check_by_hand("heads", direction, CLEAN, CORRUPTED)
-
-
-@pytest.mark.parametrize("direction", ["denoise", "noise"])
 @pytest.mark.parametrize(
-    ("what", "options"),
-    [("stream", {}), ("mlps", {}), ("attentions", {}), ("heads", {"each_position": True})],
+    ("what", "direction", "options"),
+    [
+        ("stream", "denoise", {}),
+        ("mlps", "noise", {}),
+        ("attentions", "denoise", {}),
+        ("heads", "noise", {"each_position": True}),
+    ],
 )
 def test_a_patch_is_that_of_a_hook_by_hand_on_the_plain_model(what, direction, options):
     check_by_hand(what, direction, *(texts[:1] for texts in ALIKE), **options)
 
 
 def test_pairs_of_different_lengths_are_pooled_without_positions():
-    heads_of_all_lengths()
+    for direction in ("denoise", "noise"):
+        check_by_hand("heads", direction, CLEAN, CORRUPTED)
     *_, model = plain()
     found = patch_all(model, CLEAN, CORRUPTED, "mlps")
     assert "correspond: each patch is of all positions" in str(found)
@@ -152,7 +150,7 @@ def test_pairs_are_the_same_together_and_one_by_one():
             assert float(together.chances.clean[row]) == pytest.approx(float(found.chances.clean))
 
 
-def refusals():
+def test_pairs_that_do_not_fit_are_refused_counted_and_named():
     *_, model = plain()
     clean = [*CLEAN, "the cat", "", CLEAN[0], CLEAN[1]]
     corrupted = [*CORRUPTED, "the cat sat", "the", CORRUPTED[0], CORRUPTED[1]]
@@ -169,10 +167,6 @@ def refusals():
     kept = patch_all(model, CLEAN, CORRUPTED, "heads", target=answers[:3])
     assert torch.equal(found.after, kept.after)
 
-
-def test_pairs_that_do_not_fit_are_refused_counted_and_named():
-    refusals()
-    *_, model = plain()
     with pytest.raises(WrongUsage, match=r"none of 2 pairs can be patched; the first: .* 2: 'the'"):
         patch_all(model, ["the cat"] * 2, ["the cat sat", "the"], "heads")
     with pytest.raises(WrongUsage, match="3 pairs need 3 targets, or one; got 2"):
@@ -182,28 +176,22 @@ def test_pairs_that_do_not_fit_are_refused_counted_and_named():
         patch_all(model, CLEAN[0], CORRUPTED[0], metric=same)
 
 
-def masked_words():
-    foreign, tokenizer = made("bert-masked")
-    model = attach(foreign, tokenizer=tokenizer)
+def test_a_masked_word_is_measured_at_its_mask_and_two_are_refused():
+    model = opened("bert-masked")
     clean, corrupted = "the cat sat on the [MASK] .", "the dog sat on the [MASK] ."
     found = patch_all(model, clean, corrupted, metric="logit")
     ids = model.inputs(clean)["input_ids"]
     with torch.no_grad():
-        logits = model(ids)[0, ids[0].tolist().index(tokenizer.mask_token_id)]
+        logits = model(ids)[0, ids[0].tolist().index(model.tokenizer.mask_token_id)]
     assert float(found.ends.clean) == pytest.approx(float(logits.max()), abs=1e-5)
     assert found.answers[0][0] == model.vocabulary[int(logits.argmax())]
 
-
-def test_a_masked_word_is_measured_at_its_mask_and_two_are_refused():
-    masked_words()
-    model = attach(*made("bert-masked")[:1], tokenizer=made("bert-masked")[1])
     with pytest.raises(WrongUsage, match="one answer to a text"):
         patch_all(model, "the [MASK] sat on the [MASK]", "the [MASK] sat on a [MASK]")
 
 
 def test_patches_become_a_frame_with_a_column_for_each_part_of_a_place(monkeypatch):
-    foreign, tokenizer = made("gpt2")
-    found = patch_all(attach(foreign, tokenizer=tokenizer), *ALIKE, "mlps")
+    found = patch_all(opened("gpt2"), *ALIKE, "mlps")
     monkeypatch.setattr("attnlab.edits.effects.patched.frame", list)  # in the place of pandas
     rows = found.frame()
     assert [row["words"] for row in rows] == [row["words"] for row in found.rows()]
@@ -211,7 +199,7 @@ def test_patches_become_a_frame_with_a_column_for_each_part_of_a_place(monkeypat
 
 
 def test_two_equal_texts_are_refused_in_one_sentence():
-    model = attach(*made("gpt2")[:1], tokenizer=made("gpt2")[1])
+    model = opened("gpt2")
     with pytest.raises(WrongUsage, match=r"^both texts are the same: a patch has nothing"):
         patch_all(model, CLEAN[0], CLEAN[0])
     found = patch_all(model, CLEAN[:2], [CLEAN[0], CORRUPTED[1]], "heads")
@@ -221,8 +209,7 @@ def test_two_equal_texts_are_refused_in_one_sentence():
 
 
 def test_the_position_that_is_measured_is_said_where_there_is_one():
-    foreign, tokenizer = made("gpt2")
-    model = attach(foreign, tokenizer=tokenizer)
+    model = opened("gpt2")
     found = patch_all(model, *ALIKE, "mlps")
     assert found.position == "last position '␣the'"
     assert f"{found.measured}, last position '␣the'" in str(found)
@@ -230,18 +217,16 @@ def test_the_position_that_is_measured_is_said_where_there_is_one():
     assert (
         patch_all(model, CLEAN[1], CORRUPTED[1], metric=spread).position == "position -2 '␣drink'"
     )
-    judge = attach(made("bert-judge")[0], tokenizer=made("bert-judge")[1])
-    assert patch_all(judge, "a warm film", "a funny film", "mlps").position == ""
 
 
 def test_classes_are_answers_by_their_names():
-    foreign, tokenizer = made("bert-judge")
-    found = patch_all(attach(foreign, tokenizer=tokenizer), "a warm film", "a funny film", "mlps")
+    found = patch_all(opened("bert-judge"), "a warm film", "a funny film", "mlps")
+    assert found.position == ""
     assert {*found.answers[0]} < {"bad", "good", "odd"}
     assert f"logit of '{found.answers[0][0]}' less that of" in str(found)
 
 
-def intervals():
+def test_intervals_hold_the_truth_as_often_as_they_say():
     """Of 400 draws of 12 pairs whose patches go 0.4 of the way in the mean, the interval holds 0.4
     in about 95 %; were the share of each draw taken as exact, it would in 99 %."""
     draw, held, total = generator(3, "tests", "intervals"), 0, 0
@@ -258,10 +243,6 @@ def intervals():
             held += one.low <= 0.4 <= one.high
             total += 1
     assert 0.925 <= held / total <= 0.965
-
-
-def test_intervals_hold_the_truth_as_often_as_they_say():
-    intervals()
 
 
 def test_an_interval_is_that_of_the_delta_method():
@@ -304,12 +285,18 @@ def test_pairs_of_a_file_are_read_or_refused(tmp_path):
         read_pairs(tmp_path / "nowhere.csv")
 
 
-CHECKS = {**globals()}
+CHECKS = {
+    "stream": partial(check_by_hand, "stream", "denoise", *ALIKE),
+    "heads": test_pairs_of_different_lengths_are_pooled_without_positions,
+    "refusals": test_pairs_that_do_not_fit_are_refused_counted_and_named,
+    "masked": test_a_masked_word_is_measured_at_its_mask_and_two_are_refused,
+    "intervals": test_intervals_hold_the_truth_as_often_as_they_say,
+}
 FAULTS = """
 the next position is patched | edits.effects.sweep | stream
 - query: Any = slice(None) if self.query is None else self.query
 + query: Any = slice(None) if self.query is None else self.query - 1
-the values are those of the first layer | edits.effects.patches | heads_of_all_lengths
+the values are those of the first layer | edits.effects.patches | heads
 - base, source = pair.base.values[site], pair.source.values[site]
 + base, source = pair.base.values[site], pair.source.values[sites[0]]
 places that differ pass for equal | edits.effects.patches | stream
@@ -318,16 +305,16 @@ places that differ pass for equal | edits.effects.patches | stream
 the ends are swapped | edits.effects.patched | stream
 - low, high = self.corrupted.mean(), self.clean.mean()
 + high, low = self.corrupted.mean(), self.clean.mean()
-the direction is ignored | edits.effects.patches | heads_of_all_lengths
+the direction is ignored | edits.effects.patches | heads
 - both = (corrupted, clean) if direction == "denoise" else (clean, corrupted)
 + both = corrupted, clean
-noise is told as denoising | edits.effects.patched | heads_of_all_lengths
+noise is told as denoising | edits.effects.patched | heads
 - return self.shares if self.direction == "denoise" else 1.0 - self.shares
 + return self.shares
-pairs of other lengths come first | edits.effects.patches | heads_of_all_lengths
+pairs of other lengths come first | edits.effects.patches | heads
 - order = torch.tensor(list(chain.from_iterable(group.rows for group in pairs.groups))).argsort()
 + order = torch.arange(sum(len(group.rows) for group in pairs.groups))
-the clean run names the rival | edits.effects.metrics | heads_of_all_lengths
+the clean run names the rival | edits.effects.metrics | heads
 - likely = logits if rivals is None else rivals
 + likely = logits
 the answer is that of the corrupted run | edits.effects.patches | stream
@@ -336,7 +323,7 @@ the answer is that of the corrupted run | edits.effects.patches | stream
 a repeated pair counts twice | edits.effects.pairs | refusals
 - if first != row:
 + if first > row:
-the last token is measured where a word is masked | edits.effects.pairs | masked_words
+the last token is measured where a word is masked | edits.effects.pairs | masked
 - return places[0]
 + return -1
 the share of a draw is taken as exact | edits.effects.patched | intervals

@@ -6,8 +6,7 @@ import torch
 import attnlab
 from attnlab.errors import WrongUsage
 from attnlab.look.recording import Recording, record
-from attnlab.pretrained.attach import attach
-from tests.pretrained.speaking import made
+from tests.pretrained.speaking import opened
 from tests.random_models import new_model
 
 TEXT = "John and Mary went to the store."
@@ -16,8 +15,7 @@ WEIGHTS = "layers.0.attention.weights"
 
 @pytest.fixture(scope="module")
 def model():
-    foreign, tokenizer = made("gpt2")
-    return attach(foreign, tokenizer=tokenizer)
+    return opened("gpt2")
 
 
 @pytest.fixture(scope="module")
