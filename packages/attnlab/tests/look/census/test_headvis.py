@@ -6,25 +6,23 @@ The metrics are held to HeadVis' own formulas, written out here in loops.
 import json
 import math
 from collections import defaultdict
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
 
 import pytest
 import torch
 
 import attnlab
-from attnlab import Encoder
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.look.census import HeadVis, count_heads, open_headvis, write_headvis
-from tests.look.census.test_census import TEXTS, corpus, encode, make_model, model  # noqa: F401
-from tests.planting import fault_tests, faults_in
+from tests.look.census.test_census import TEXTS, corpus, encode, make_model
+from tests.planting import fault_tests, faults_in, run_test
 from tests.random_models import new_model
 
 LENGTH = max(len(text.split()) for text in TEXTS)
 
 
-def weights_of(model, text):  # noqa: F811
+def weights_of(model, text):
     with torch.no_grad(), record(model, "*weights") as recording:
         model(torch.tensor([encode(text)]))
     return {
@@ -34,12 +32,12 @@ def weights_of(model, text):  # noqa: F811
     }
 
 
-def scores_by_formula(model):  # noqa: F811
+def scores_by_formula(all_weights):
     """The metrics of HeadVis, summed over all texts of at least one token."""
     sums, counts = defaultdict(float), defaultdict(int)
-    for text in filter(None, TEXTS):
+    for text, heads in all_weights.items():
         ids = encode(text)
-        for head, weights in weights_of(model, text).items():
+        for head, weights in heads.items():
             for query, row in enumerate(weights):
                 again = [key for key in range(1, query + 1) if ids[key - 1] == ids[query]]
                 parts = {
@@ -62,17 +60,31 @@ def scores_by_formula(model):  # noqa: F811
     return scores
 
 
-def check(model, folder):  # noqa: F811
-    """Write a census, and hold every number of the folder to the texts."""
+def check_weights(found, expected):
+    """The kept weights are the eight largest of each row, of 0.005 or more; the others unknown."""
+    for row, kept in zip(expected, found.tolist(), strict=True):
+        largest = sorted(row, reverse=True)[:8]
+        for weight, found in zip(row, kept, strict=True):
+            if math.isnan(found):
+                assert weight < max(0.00501, min(largest) + 1e-6)
+            else:
+                assert found == pytest.approx(weight, abs=6e-5)
+                assert weight >= 0.00499
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_a_census_is_written_as_headvis_defines_it_and_read_again(kind, tmp_path):
+    """Every number of the folder is held to the texts."""
+    model, folder = make_model(kind), tmp_path / "tree"
     census = count_heads(model, corpus())
     write_headvis(census, model, folder)
     tree = attnlab.open(folder)
     assert isinstance(tree, HeadVis)
     assert tree.heads == census.heads
-    is_encoder = isinstance(model, Encoder)
     for name in ("qk_distance", "qk_distance_variance"):
-        assert (name in tree.metrics) != is_encoder
-    expected = scores_by_formula(model)
+        assert (name in tree.metrics) != (kind == "encoder")
+    weights = {text: weights_of(model, text) for text in filter(None, TEXTS)}
+    expected = scores_by_formula(weights)
     for row in tree.table():
         for name in tree.metrics:
             if (row["head"], name) in expected:
@@ -84,27 +96,9 @@ def check(model, folder):  # noqa: F811
         strongest = [example.value for example in census.examples(head)]
         assert kept[: len(strongest)] == pytest.approx(strongest, abs=6e-5)
         for example in examples:
-            check_weights(example, model, head)
+            check_weights(example.weights, weights[" ".join(example.tokens)][head])
         tokens = [(row["token"], row["total"]) for row in census.tokens(head, "key", 50)]
         assert tree.tokens(head) == [(token, pytest.approx(w, abs=6e-5)) for token, w in tokens]
-
-
-def check_weights(example, model, head):  # noqa: F811
-    """The kept weights are the eight largest of each row, of 0.005 or more; the others unknown."""
-    assert " ".join(example.tokens) in TEXTS
-    true = weights_of(model, " ".join(example.tokens))[head]
-    for row, kept in zip(true, example.weights.tolist(), strict=True):
-        largest = sorted(row, reverse=True)[:8]
-        for weight, found in zip(row, kept, strict=True):
-            if math.isnan(found):
-                assert weight < max(0.00501, min(largest) + 1e-6)
-            else:
-                assert found == pytest.approx(weight, abs=6e-5)
-                assert weight >= 0.00499
-
-
-def test_a_census_is_written_as_headvis_defines_it_and_read_again(model, tmp_path):  # noqa: F811
-    check(model, tmp_path / "tree")
 
 
 FAULTS = """
@@ -123,18 +117,16 @@ the smallest weights are kept | census.headvis | decoder
 """
 
 
-def check_kind(kind):
-    with TemporaryDirectory() as folder:
-        check(make_model(kind), Path(folder) / "tree")
-
-
 test_every_fault_has_its_place_in_the_code, test_a_planted_fault_is_noticed = fault_tests(
-    faults_in(FAULTS, "look."), check_kind
+    faults_in(FAULTS, "look."),
+    lambda kind: run_test(
+        partial(test_a_census_is_written_as_headvis_defines_it_and_read_again, kind)
+    ),
 )
 
 
 def test_neuronpedias_loaders_find_what_they_ask_for(tmp_path):
-    model = new_model(vocab_size=10, max_length=LENGTH)  # noqa: F811
+    model = new_model(vocab_size=10, max_length=LENGTH)
     write_headvis(count_heads(model, corpus()), model, tmp_path / "tree")
     config = json.loads((tmp_path / "tree" / "config.json").read_text())
     asked = {"model_name", "dataset_name", "n_sequences", "seq_len", "dtype", "attn_implementation"}
