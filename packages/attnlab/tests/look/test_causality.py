@@ -24,8 +24,9 @@ def leaking(model, leak):
     return model
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-@pytest.mark.parametrize("projections", ["dense", "gated"])
+@pytest.mark.parametrize(
+    ("positions", "projections"), list(zip(POSITIONS, ["dense", "gated"] * 3, strict=True))
+)
 def test_a_decoder_passes_both_checks_to_the_last_bit(positions, projections):
     model = decoder(positions=positions, projections=projections)
     assert largest_leak(model, TOKENS) == 0.0

@@ -10,10 +10,11 @@ from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import readout
 from attnlab.pretrained.attach import attach
 from tests.pretrained.families import FAMILIES
+from tests.pretrained.trying import tried
 
 transformers = pytest.importorskip("transformers")
 
-_SAMPLE = ("openai-gpt", "gemma2", "granite", "t5")
+_SAMPLE = ("openai-gpt", "gemma2", "t5")
 _WITHOUT = ("wav2vec2", "hubert", "vit", "deit", "dinov2", "beit", "swin", "clip")
 _READ = [
     pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.slow)
@@ -32,7 +33,7 @@ def two_rows(model):
 
 @pytest.mark.parametrize("name", _SUMMED)
 def test_what_all_parts_write_adds_up_to_the_logits(name):
-    model = attach(FAMILIES[name].build())
+    model = tried(name).model
     inputs = two_rows(model)
     with torch.no_grad():
         own = model(**inputs)[:, 3]
@@ -51,7 +52,7 @@ def test_what_all_parts_write_adds_up_to_the_logits(name):
 
 @pytest.mark.parametrize("name", _READ)
 def test_the_last_stage_is_the_model_s_own_answer_and_the_first_reads_the_embedding(name):
-    model = attach(FAMILIES[name].build())
+    model = tried(name).model
     inputs = two_rows(model)
     found = attnlab.logit_lens(model, inputs, position=torch.tensor([2, -1]))
     with torch.no_grad():
@@ -62,7 +63,7 @@ def test_the_last_stage_is_the_model_s_own_answer_and_the_first_reads_the_embedd
 
 
 def test_a_stage_is_the_stream_through_the_final_norm_and_the_output_embedding():
-    model = attach(FAMILIES["llama"].build())
+    model = tried("llama").model
     with torch.no_grad(), attnlab.record(model, "layers.0.residual_after") as recording:
         model(**model.example)
     stream = recording["layers.0.residual_after"]
@@ -73,7 +74,7 @@ def test_a_stage_is_the_stream_through_the_final_norm_and_the_output_embedding()
 
 
 def test_a_head_s_share_is_its_slice_through_the_output_projection_and_the_held_norm():
-    model = attach(FAMILIES["llama"].build())
+    model = tried("llama").model
     foreign = model.foreign
     sites = ["layers.1.attention.heads", "layers.1.residual_after"]
     with torch.no_grad(), attnlab.record(model, sites) as recording:
@@ -88,7 +89,7 @@ def test_a_head_s_share_is_its_slice_through_the_output_projection_and_the_held_
 
 
 def test_a_silenced_head_has_no_share_and_the_rest_still_adds_up():
-    model = attach(FAMILIES["gpt2"].build())
+    model = tried("gpt2").model
     with attnlab.edit(model, attnlab.ZeroHead(layer=1, head=2)) as certificate:
         found = attnlab.direct_logits(model, model.example)
     shares = dict(zip(map(str, found.writers), found.shares[:, 0].tolist(), strict=True))
@@ -98,7 +99,7 @@ def test_a_silenced_head_has_no_share_and_the_rest_still_adds_up():
 
 
 def test_an_edit_of_the_stream_is_told_as_for_our_own_models():
-    model = attach(FAMILIES["gpt2"].build())
+    model = tried("gpt2").model
     scaled = attnlab.edits.ScaleSite(site="layers.0.residual_after", factor=2.0)
     with attnlab.edit(model, scaled, certify=False), pytest.raises(WrongUsage, match="the stream"):
         attnlab.direct_logits(model, model.example)
@@ -106,7 +107,7 @@ def test_an_edit_of_the_stream_is_told_as_for_our_own_models():
 
 @pytest.mark.parametrize("fault", ["a part is forgotten", "a norm's scale is not held"])
 def test_the_check_of_the_sum_finds_a_planted_fault(fault, monkeypatch):
-    model, alone, of = attach(FAMILIES["gpt2"].build()), readout._alone, readout.FrozenNorm.of
+    model, alone, of = tried("gpt2").model, readout._alone, readout.FrozenNorm.of
 
     def wrong(*given):
         norm = of(*given)
@@ -122,7 +123,7 @@ def test_the_check_of_the_sum_finds_a_planted_fault(fault, monkeypatch):
 
 @pytest.mark.parametrize("name", ["vit", "clip"])
 def test_a_model_without_an_output_embedding_is_told_so(name):
-    model = attach(FAMILIES[name].build())
+    model = tried(name).model
     words = f"^{type(model.foreign).__name__} has no output embedding"
     for lens in (attnlab.logit_lens, attnlab.head_lens, attnlab.direct_logits):
         with pytest.raises(CouldNotRun, match=words):
@@ -130,7 +131,7 @@ def test_a_model_without_an_output_embedding_is_told_so(name):
 
 
 def test_what_is_no_sum_is_refused_with_the_reason_and_the_logit_lens_reads_it():
-    model = attach(FAMILIES["xlnet"].build())
+    model = tried("xlnet").model
     with pytest.raises(CouldNotRun, match=r"transformer\.layer\.0 is not the sum"):
         attnlab.head_lens(model, model.example)
     assert len(attnlab.logit_lens(model, model.example).sites) == 3

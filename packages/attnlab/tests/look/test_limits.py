@@ -6,6 +6,7 @@ import torch
 from attnlab.look.limits import limits_of
 from attnlab.pretrained.attach import attach
 from tests.pretrained.families import FAMILIES
+from tests.pretrained.trying import tried
 
 pytest.importorskip("transformers")
 
@@ -17,14 +18,14 @@ def of_kind(model, kind):
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2"])
 def test_a_window_is_reached_and_not_passed(name):
-    model = attach(FAMILIES[name].build())
+    model = tried(name).model
     limit = of_kind(model, "window")
     assert limit.holds
     assert limit.measured == model.foreign.config.sliding_window
 
 
 def test_a_cap_is_reached_and_not_passed():
-    limit = of_kind(attach(FAMILIES["gemma2"].build()), "cap")
+    limit = of_kind(tried("gemma2").model, "cap")
     assert limit.holds
     assert limit.measured == pytest.approx(limit.stated)
 
@@ -44,5 +45,5 @@ def test_a_window_that_is_too_long_to_try_is_not_said_to_hold():
     model = attach(FAMILIES["llama"].build())
     model.foreign.config.sliding_window = 10**6
     assert of_kind(model, "window").holds is None
-    assert limits_of(attach(FAMILIES["gpt2"].build())) == []
+    assert limits_of(tried("gpt2").model) == []
     assert torch.is_grad_enabled()

@@ -30,6 +30,13 @@ class Tried:
         self.model: Pretrained = attach(self.foreign)
         self.plain = self.run()
 
+    @property
+    def first_row(self):
+        """The inputs without all rows but the first."""
+        tensors = {name: value for name, value in self.inputs.items() if torch.is_tensor(value)}
+        rows = {name: value[:1] if value.dim() else value for name, value in tensors.items()}
+        return {**self.inputs, **rows}
+
     def run(self):
         """Run the model through its hook points."""
         with torch.no_grad():

@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 
 from attnlab.pretrained.attach import attach
 from tests.pretrained.families import FAMILIES
+from tests.pretrained.trying import tried
 from tests.sampling import sampled
 
 NAMES = ["mistral", "gpt_oss", "t5", "bloom", "modernbert", "deberta_v2", "llama", "gemma2", "bert"]
@@ -32,7 +33,7 @@ def weights_of(model, parts, ids):
 
 @pytest.mark.parametrize("name", sampled(NAMES, 3))
 def test_every_family_is_summarised_as_it_is_recorded_stopped_or_not(name, ids, tmp_path):
-    model = attach(FAMILIES[name].build())
+    model = tried(name).model
     document = summarize_document(model, ids, out=tmp_path / "whole", reduce=SMALL)
     for part, weights in weights_of(model, document.parts, ids).items():
         summary = document.summary(part)
@@ -48,18 +49,18 @@ def test_every_family_is_summarised_as_it_is_recorded_stopped_or_not(name, ids, 
 
 
 def test_no_logits_are_made(ids, tmp_path):
-    model = attach(FAMILIES["llama"].build())
+    model = tried("llama").model
     run = lambda: summarize_document(model, ids, out=tmp_path / "a")  # noqa: E731
     assert blocks_run([model.foreign.lm_head], run) == []
 
 
 def test_more_than_the_model_was_made_for_is_refused_unless_one_says_so(tmp_path):
     ids = torch.randint(3, 101, (70,))
-    model = attach(FAMILIES["llama"].build())
+    model = tried("llama").model
     with pytest.raises(WrongUsage, match=r"70 tokens, and the model was made for 64.*beyond"):
         summarize_document(model, ids, out=tmp_path / "a")
     assert summarize_document(model, ids, out=tmp_path / "a", beyond=True).length == 70
-    model = attach(FAMILIES["bert"].build())
+    model = tried("bert").model
     with pytest.raises(WrongUsage, match="more than the model's 64 positions"):
         summarize_document(model, ids, out=tmp_path / "b", beyond=True)
 

@@ -22,7 +22,7 @@ def model(kind="decoder", dtype=torch.float64, **options):
     return new_model(kind, vocab_size=7, max_length=60, num_kv_heads=2, **options).to(dtype)
 
 
-def generated(part, num_tokens=25, **options):
+def generated(part, num_tokens=10, **options):
     """A cached generation, recorded, and one pass over what it read."""
     predictor, run = part, part
     with torch.no_grad(), record(part, "*", **options) as steps:

@@ -60,7 +60,7 @@ def test_a_recording_shows_every_site_and_changes_nothing(start):
 
 @torch.no_grad()
 def test_recording_beside_an_edit_changes_the_edited_output_by_exactly_nothing():
-    for seed in range(20):
+    for seed in range(10):
         model, run, words = any_case(seed)
         site = next(name for name in site_names(model) if name.endswith("weights"))
         with installed(model, Change(site, lambda value: value.flip(-1))):

@@ -54,10 +54,10 @@ def check_equal(one, other):
         assert torch.equal(part, getattr(other, name)), name
 
 
-@pytest.mark.parametrize("part", sampled(range(7), 1))
+@pytest.mark.parametrize("part", sampled(range(14), 1))
 @pytest.mark.parametrize(("way", "dtype", "bound"), WAYS)
 def test_a_thousand_summaries_are_those_of_the_explicit_weights(way, dtype, bound, part):
-    check_cases(way, dtype, bound, range(48 * part, 48 * (part + 1)))
+    check_cases(way, dtype, bound, range(24 * part, 24 * (part + 1)))
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_many_row_blocks_and_ragged_cells_fit_together(way):
     # sides.
     source = torch.Generator().manual_seed(3)
     query, key = torch.randn(700, 16, generator=source), torch.randn(733, 16, generator=source)
-    for mask, tiles in ((None, 37), ("causal", 41), (90, 300), (None, 88), ("causal", 350)):
+    for mask, tiles in ((None, 37), ("causal", 41), (90, 300)):
         check_case(Case(query, key, mask, None, tiles, 8), way)
 
 
