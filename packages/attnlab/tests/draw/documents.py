@@ -71,16 +71,6 @@ def make_head(site, rows, head=0, **more):
     return {"site": site, "head": head, "rows": rows, **more}
 
 
-CLAIMS = """
-all_inputs_sorted | every one of the 27 inputs comes out sorted | {right}/27 | 27/27
-loss_at_floor | the loss ends within 0.02 nats of the smallest possible | 0.0071 | ≤ 0.02
-heads_are_sharp | each head puts at least 0.9 of its weight on one letter | 0.934 | ≥ 0.9
-rows_sum_to_one | every attention row sums to one | 1.2e-07 | ≤ 1e-06
-nothing_looks_ahead | no weight on a later token | 0 | = 0
-needs_both_heads | with either head zeroed it fails on some input | 9/27 and 11/27 | < 27/27
-"""
-
-
 def make_document(num_wrong=0, num_steps=15000):
     """A sorter that looks like a finished run; `num_wrong` of its inputs come out wrong."""
     rng = random.Random(0)
@@ -95,18 +85,20 @@ def make_document(num_wrong=0, num_steps=15000):
         answer = {"input": letters, "output": output, "expected": ordered}
         items.append({**answer, "correct": not is_wrong, "confidence": sure})
     x = list(range(num_steps))
-    y = []
-    for step in x:
-        noise = abs(rng.gauss(0, 0.03 + 0.25 * math.exp(-step / 2500)))
-        y.append(floor + 1.9 * math.exp(-step / 1300) + noise)
-    held_out = list(range(0, num_steps, 500))
-    losses = [floor + 1.8 * math.exp(-step / 1250) + 0.004 for step in held_out]
-    claims = []
-    for line in CLAIMS.format(right=len(inputs) - num_wrong).strip().splitlines():
-        words = dict(
-            zip(("name", "statement", "measured", "bound"), line.split(" | "), strict=True)
-        )
-        claims.append({**words, "passed": not (num_wrong and words["name"] == "all_inputs_sorted")})
+    held_out = x[::500]
+    y, losses = (
+        [floor + 1.9 * math.exp(-step / 1300) for step in steps] for steps in (x, held_out)
+    )
+    claims = [
+        {
+            "name": f"claim_{number}",
+            "statement": f"claim {number} is so",
+            "measured": f"{len(inputs) - num_wrong}/27",
+            "bound": "27/27",
+            "passed": not (num_wrong and number == 0),
+        }
+        for number in range(6)
+    ]
     facts = {"seed": 0, "parameters": 480, "steps": "15,000", "device": "cpu", "took": "41 s"}
     text = (
         "The model reads three letters and a separator, then writes them in order.\n\nIt never "

@@ -2,15 +2,12 @@
 
 import re
 
-import pytest
-
 from attnlab.draw.page import render_page
-from tests.sampling import sampled
 
 from .documents import PAYLOADS, content_of, make_box, make_kinds_document
 
 
-def test_a_diagram_is_there_without_javascript_and_keeps_its_size_on_narrow_screens(open_page):
+def test_a_diagram_needs_no_script_keeps_its_size_and_its_words_inside_their_boxes(open_page):
     page = open_page(make_kinds_document(), width=360, java_script_enabled=False)
     drawing = page.locator("svg.drawing")
     size = drawing.bounding_box()
@@ -20,18 +17,13 @@ def test_a_diagram_is_there_without_javascript_and_keeps_its_size_on_narrow_scre
     assert page.locator(".diagram-section .scroll").bounding_box()["width"] < 360
     words = "Feed-forward; Attention; input"
     assert page.get_by_role("img", name=words).count() == 1
-
-
-@pytest.mark.parametrize("scheme", sampled(["dark", "light"], 1))
-def test_words_of_a_diagram_stand_out_and_stay_inside_their_boxes(open_page, scheme):
-    page = open_page(make_kinds_document(), color_scheme=scheme)
-    inks = page.locator("svg.drawing text").evaluate_all(
-        "all => all.map(t => getComputedStyle(t).fill)"
-    )
-    paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
-    light = [sum(map(int, re.findall(r"\d+", ink)[:3])) / 765 for ink in [paper, *inks]]
-    assert all(abs(ink - light[0]) > 0.35 for ink in light[1:])
-    outside = page.locator("svg.drawing .box").evaluate_all(
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        inks = drawing.locator("text").evaluate_all("all => all.map(t => getComputedStyle(t).fill)")
+        paper = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        light = [sum(map(int, re.findall(r"\d+", ink)[:3])) / 765 for ink in [paper, *inks]]
+        assert all(abs(ink - light[0]) > 0.35 for ink in light[1:])
+    outside = drawing.locator(".box").evaluate_all(
         """all => all.filter(group => {
           const box = group.querySelector('rect').getBBox();
           return [...group.querySelectorAll('text')].map(t => t.getBBox()).some(t =>

@@ -17,11 +17,11 @@ SERIES = {
 }
 
 
-def open_series(open_page, *series, **changes):
-    """Open a page of one chart: that of the kinds, without levels and with its own series."""
-    lines = make_kinds_document()["sections"][1]
-    changes = {"series": series, "levels": [], "x_log": False} | changes
-    return open_page(report_of({**lines, **changes}))
+def open_series(open_page, *charts):
+    """Open a page of charts: those of the kinds, without levels and with series of their own."""
+    lines = make_kinds_document()["sections"][1] | {"levels": [], "x_log": False}
+    sections = [lines | {"figure": f"chart{n}"} | chart for n, chart in enumerate(charts)]
+    return open_page(report_of(*sections))
 
 
 def corners(path):
@@ -30,14 +30,18 @@ def corners(path):
     return [[float(part) for part in corner.split()] for corner in pairs]
 
 
-def test_crosshair_reads_values_and_gaps_stay_gaps(open_page):
+def test_gaps_stay_gaps_and_a_thinned_line_keeps_its_extremes(open_page):
     loss = {"name": "loss", "x": [0, 1, 2, 3, 4], "y": [2.0, 1.0, float("nan"), None, 0.125]}
-    page = open_series(open_page, loss)
-    chart = page.locator(".chart")
+    losses = [1.0] * 15000
+    losses[7001], losses[9001] = 9.0, -7.0
+    long = {"name": "loss", "x": list(range(15000)), "y": losses}
+    page = open_series(open_page, {"series": [loss]}, {"series": [long]})
+    one, other = page.locator(".lines-section").all()
+    chart = one.locator(".chart")
     paths = chart.locator("path.series").evaluate_all(PATHS)
     assert [len(re.findall("[ML]", path)) for path in paths] == [2, 1]
-    assert page.locator(".note").inner_text() == "2 values not finite, left as gaps."
-    output = page.locator(".legend output")
+    assert one.locator(".note").inner_text() == "2 values not finite, left as gaps."
+    output = one.locator(".legend output")
     chart.focus()
     page.keyboard.press("Home")
     assert output.inner_text() == "2 at 0"
@@ -47,23 +51,17 @@ def test_crosshair_reads_values_and_gaps_stay_gaps(open_page):
     box = chart.bounding_box()
     page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 100)
     assert output.inner_text() == "0.125 at 4"
-
-
-def test_thinned_line_keeps_the_extremes_and_log_scale_is_a_switch(open_page):
-    losses = [1.0] * 15000
-    losses[7001], losses[9001] = 9.0, -7.0
-    page = open_series(open_page, {"name": "loss", "x": list(range(15000)), "y": losses})
-    ticks = page.locator(".chart text").all_text_contents()
-    band = page.locator(".chart .envelope").evaluate(
+    ticks = other.locator(".chart text").all_text_contents()
+    band = other.locator(".chart .envelope").evaluate(
         "node => { const b = node.getBBox(); return [b.y, b.height] }"
     )
     # The band spans 16 of the 17.6 units between the padded ends of the axis.
     assert band[1] == pytest.approx((320 - 14 - 40) * 16 / 17.6, rel=0.01)
-    assert "smallest to largest" in page.locator(".note").inner_text()
+    assert "smallest to largest" in other.locator(".note").inner_text()
     assert "−5" in ticks
-    path = page.locator(".chart path.series").first
+    path = other.locator(".chart path.series").first
     before = path.get_attribute("d")
-    button = page.get_by_role("button", name="Log scale")
+    button = other.get_by_role("button", name="Log scale")
     button.click()
     assert path.get_attribute("d") != before
     assert button.get_attribute("aria-pressed") == "true"
@@ -99,22 +97,20 @@ def test_a_band_stops_at_gaps_and_a_logarithmic_axis_spaces_ratios_equally(open_
     assert output.inner_text() == "n/a at 32"
 
 
-def test_points_that_a_logarithmic_axis_cannot_show_are_counted(open_page):
-    page = open_series(open_page, SERIES | {"x": [0, 16, 64]}, x_log=True)
-    assert "1 point at length 0 or below cannot be drawn" in page.locator(".note").inner_text()
-    assert page.locator("circle.point").count() == 2
-
-
-def test_bands_are_named_and_read_out_beside_one_line(open_page):
+def test_bands_are_named_and_points_that_a_logarithmic_axis_cannot_show_are_counted(open_page):
     bands = [
         {"name": "nine in ten", "low": [0.0, 0.1, None], "high": [1.0, 0.9, None]},
         {"name": "the middle half", "low": [0.4, 0.4, None], "high": [0.6, 0.6, None]},
     ]
     median = {"name": "median", "x": [0, 1, 2], "y": [0.5, 0.5, None], "bands": bands}
-    page = open_series(open_page, median)
-    assert page.locator(".chart path.band").count() == 2
-    names, outputs = page.locator(".legend li span"), page.locator(".legend output")
+    each = SERIES | {"x": [0, 16, 64]}
+    page = open_series(open_page, {"series": [median]}, {"series": [each], "x_log": True})
+    one, other = page.locator(".lines-section").all()
+    assert one.locator(".chart path.band").count() == 2
+    names, outputs = one.locator(".legend li span"), one.locator(".legend output")
     assert names.all_inner_texts() == ["median", "nine in ten", "the middle half"]
     # Without a place the last value there is.
     assert outputs.all_inner_texts() == ["0.500 at 1", "0.100 to 0.900", "0.400 to 0.600"]
-    assert "interval around" not in page.locator(".note").inner_text()
+    assert "interval around" not in one.locator(".note").inner_text()
+    assert "1 point at length 0 or below cannot be drawn" in other.locator(".note").inner_text()
+    assert other.locator("circle.point").count() == 2

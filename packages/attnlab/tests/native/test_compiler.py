@@ -95,7 +95,7 @@ def test_two_processes_may_compile_the_same_at_once(folder):
         process.join()
 
 
-@pytest.mark.parametrize(("width", "is_double"), [(16, False), (32, False), (32, True), (64, True)])
+@pytest.mark.parametrize(("width", "is_double"), [(16, False), (32, True)])
 def test_vectors_of_every_width_compare_and_choose(folder, width, is_double):
     if width > vector_bytes():
         pytest.skip("vectors of this width are not there")

@@ -66,7 +66,7 @@ def test_three_small_functions_make_the_large_one():
 
 def test_weights_are_zero_where_blocked_and_live_rows_of_them_sum_to_one():
     rows = blocked = 0
-    for seed in range(108):
+    for seed in range(54):
         case = random_case(seed)
         visible = torch.from_numpy(case.visible.copy())
         for dtype in DTYPES:
@@ -80,13 +80,13 @@ def test_weights_are_zero_where_blocked_and_live_rows_of_them_sum_to_one():
             assert (result.scores[~visible] == -INF).all()
             rows += weights[..., 0].numel()
             blocked += int((~visible).sum())
-    assert min(rows, blocked) > 10_000
+    assert min(rows, blocked) > 5_000
 
 
 @PATHS
 def test_a_query_that_may_look_at_nothing_gets_zeros_forward_and_backward(need_weights):
     dead_rows = 0
-    for seed in range(18):
+    for seed in range(9):
         kind = ("dead rows", "bias that blocks", "density")[seed % 3]
         case = random_case(seed, kind=kind, largest=9)
         dead = torch.from_numpy(~case.visible.any(-1))
@@ -108,7 +108,7 @@ def test_a_query_that_may_look_at_nothing_gets_zeros_forward_and_backward(need_w
                 assert leaf.grad.isfinite().all()
             assert (query.grad[dead] == 0).all()
         dead_rows += int(dead.sum())
-    assert dead_rows > 150
+    assert dead_rows > 50
 
 
 def quietly_backward(output, grad):
@@ -171,32 +171,6 @@ def test_garbage_stays_blocked_in_every_precision(dtype, need_weights):
             key[:, ~mask[0]] = value[:, ~mask[0]] = filling
             outputs.append(attend(query, key, value, mask, need_weights=need_weights).output)
         assert_close(outputs[1], outputs[0], 1e-2 if dtype in HALVES else 2e-6)
-
-
-@PATHS
-@pytest.mark.parametrize("poison", [NAN, INF, 3e38], ids=str)
-@pytest.mark.parametrize("where", ["key", "value", "both"])
-@pytest.mark.parametrize("mask", ["word", "boolean", "float"])
-def test_garbage_that_later_queries_see_harms_no_earlier_one(mask, where, poison, need_weights):
-    length, seen_from = 5, 3
-    causal = torch.ones(length, length).tril().bool()
-    float_mask = torch.zeros(length, length).masked_fill(~causal, -INF)
-    chosen = {"word": "causal", "boolean": causal, "float": float_mask}[mask]
-    results = {}
-    for filling in (0.0, poison):
-        query, key, value = tensors(2, queries=length, keys=length)
-        for name, tensor in (("key", key), ("value", value)):
-            if where in (name, "both"):
-                tensor[:, seen_from] = filling
-        leaves = [x.requires_grad_() for x in (query, key, value)]
-        output = attend(query, key, value, chosen, need_weights=need_weights).output
-        output[:, :seen_from].sum().backward()
-        results[filling] = (output[:, :seen_from], *(leaf.grad[:, :seen_from] for leaf in leaves))
-        if math.isnan(filling):
-            assert output[:, seen_from:].isnan().all(), "a NaN that is looked at must not be hidden"
-    assert_close(results[poison][0], results[0.0][0], 2e-6, "garbage, causal")
-    for dirty, clean in zip(results[poison][1:], results[0.0][1:], strict=True):
-        assert_close(dirty, clean, 2e-5, "garbage, causal, a gradient")
 
 
 @PATHS
@@ -266,26 +240,41 @@ def test_garbage_where_nobody_can_look_at_the_numbers_stays_blocked_too(need_wei
         garbage_stays_blocked(lambda run, *given: run(*given), need_weights)
 
 
-def garbage_stays_blocked(call, need_weights):
-    query, clean_key, clean_value = tensors(3, queries=5, keys=5)
+@PATHS
+@pytest.mark.parametrize("poison", [NAN, INF, 3e38], ids=str)
+def test_garbage_that_later_queries_see_harms_no_earlier_one(poison, need_weights):
+    garbage_stays_blocked(
+        lambda run, *given: run(*given), need_weights, poison=poison, with_gradients=True
+    )
+
+
+def garbage_stays_blocked(call, need_weights, *, poison=NAN, with_gradients=False):
+    """Garbage in key 3 is seen by the queries 3 and 4 alone, also going backward."""
     causal = torch.ones(5, 5).tril().bool()
     for mask, where in itertools.product(
         ("causal", causal, torch.zeros(5, 5).masked_fill(~causal, -INF)),
         ("key", "value", "key and value"),
     ):
-        outputs = []
-        for filling in (0.0, NAN):
-            key, value = clean_key.clone(), clean_value.clone()
-            for name, tensor in (("key", key), ("value", value)):
+
+        def run(q, k, v, mask=mask):
+            return attend(q, k, v, mask, need_weights=need_weights).output
+
+        results = []
+        for filling in (0.0, poison):
+            given = dict(zip(("query", "key", "value"), tensors(3, queries=5, keys=5), strict=True))
+            for name in ("key", "value"):
                 if name in where:
-                    tensor[:, 4] = filling
-
-            def run(q, k, v, mask=mask):
-                return attend(q, k, v, mask, need_weights=need_weights).output
-
-            outputs.append(call(run, query, key, value))
-        assert_close(outputs[1][:, :4], outputs[0][:, :4], 2e-6)
-        assert outputs[1][:, 4].isnan().all()
+                    given[name][:, 3] = filling
+            leaves = [tensor.requires_grad_(with_gradients) for tensor in given.values()]
+            output = call(run, *leaves)
+            results.append([output[:, :3]])
+            if with_gradients:
+                output[:, :3].sum().backward()
+                results[-1] += [leaf.grad[:, :3] for leaf in leaves]
+        if math.isnan(poison):
+            assert output[:, 3:].isnan().all(), "a NaN that is looked at must not be hidden"
+        for number, (clean, dirty) in enumerate(zip(*results, strict=True)):
+            assert_close(dirty, clean, 2e-5 if number else 2e-6, "garbage, causal")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Masks: small ones written out, all of them against the reference, and how they combine."""
+"""Masks: small ones written out, and how they combine."""
 
 import itertools
 
@@ -8,7 +8,6 @@ import torch
 from attnlab.errors import WrongUsage
 from attnlab.parts import masks
 from attnlab.parts.attend import attend
-from tests import reference as ref
 
 from .closeness import assert_same
 
@@ -26,34 +25,12 @@ def test_small_masks_look_as_drawn():
     assert_same(masks.anti_causal_mask(2, 3), drawn("011 001"))
     assert_same(masks.sliding_window_mask(4, 2), drawn("1000 1100 0110 0011"))
     assert_same(masks.sliding_window_mask(2, 2, 4), drawn("0110 0011"))
+    assert_same(masks.sliding_window_mask(2, 5), drawn("10 11"))
     assert_same(masks.prefix_mask(4, 2), drawn("1100 1100 1110 1111"))
     assert_same(masks.prefix_mask(2, 0), drawn("10 11"))
     assert_same(masks.block_mask([2, 1, 0, 1]), drawn("1100 1100 0010 0001"))
-    assert_same(masks.padding_mask([1, 0, 3], 3)[:, 0, 0], drawn("100 000 111"))
-
-
-def test_masks_are_those_of_the_reference():
-    for num_queries, num_keys in itertools.combinations_with_replacement(range(12), 2):
-        assert_same(
-            masks.causal_mask(num_queries, num_keys), ref.causal_mask(num_queries, num_keys)
-        )
-        assert_same(
-            masks.anti_causal_mask(num_queries, num_keys),
-            ref.anti_causal_mask(num_queries, num_keys),
-        )
-        for window in (1, 2, 5):
-            ours = masks.sliding_window_mask(num_queries, window, num_keys)
-            assert_same(ours, ref.sliding_window_mask(num_queries, window, num_keys))
-        assert_same(
-            masks.prefix_mask(num_keys, num_queries), ref.prefix_mask(num_keys, num_queries)
-        )
-        lengths = [num_queries, num_keys - num_queries, 2]
-        assert_same(masks.block_mask(lengths), ref.block_mask(lengths))
-        assert_same(
-            masks.padding_mask([num_queries, 0], num_keys),
-            ref.padding_mask([num_queries, 0], num_keys),
-        )
-    assert_same(masks.padding_mask(torch.tensor([1, 3]), 5), ref.padding_mask([1, 3], 5))
+    for lengths in ([1, 0, 3], torch.tensor([1, 0, 3])):
+        assert_same(masks.padding_mask(lengths, 3)[:, 0, 0], drawn("100 000 111"))
 
 
 def test_both_is_and_and_none_allows_everything():

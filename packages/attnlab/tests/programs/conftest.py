@@ -9,4 +9,4 @@ import attnlab
 def sorters(tmp_path_factory):
     """Three trained sorters, in a folder that no test changes."""
     folder = tmp_path_factory.mktemp("sorters") / "run"
-    return attnlab.train_population("sorting", range(3), recipe="fast", steps=600, out=folder)
+    return attnlab.train_population("sorting", range(3), recipe="fast", steps=500, out=folder)

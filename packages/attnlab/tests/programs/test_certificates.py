@@ -3,10 +3,11 @@
 import ast
 import contextlib
 import copy
+import functools
 import io
 import json
+import math
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -76,15 +77,20 @@ def folder(saved, tmp_path):
     return Path(shutil.copytree(saved, tmp_path / "sort"))
 
 
+code_of = functools.cache(lambda text: compile(text, "check.py", "exec"))
+
+
 def checked(folder):
     """Run the folder's own check.py here; return its exit status and what it prints."""
+    file = folder / "check.py"
+    code, names = code_of(file.read_text()), {"__name__": "__main__", "__file__": str(file)}
     with (
         contextlib.redirect_stdout(io.StringIO()) as printed,
         mock.patch.object(sys, "argv", ["check.py", str(folder)]),
         pytest.raises(SystemExit) as ended,
         np.errstate(),
     ):
-        runpy.run_path(str(folder / "check.py"), run_name="__main__")
+        exec(code, names)
     status = ended.value.code  # or what is printed as an error
     if isinstance(status, str):
         return 1, status
@@ -180,16 +186,22 @@ def change(folder, by, name="head.weight"):
     write_tensors(folder / "model.safetensors", weights)
 
 
-def test_other_weights_are_not_the_ones_of_the_certificate(folder):
-    change(folder, 1.5)
-    status, words = checked(folder)
-    assert (status, "DIFFERS: weights, margin, sure;" in words) == (1, True), words
-
-
-@pytest.mark.parametrize(("by", "named"), [(-1, "DIFFERS: outputs"), (float("nan"), "DIFFERS")])
-def test_a_certificate_for_wrong_weights_is_refuted(folder, by, named):
+@pytest.mark.parametrize(
+    ("form", "by", "is_forged", "named"),
+    [
+        ("symbols", 1.5, False, "DIFFERS: weights, margin, sure;"),
+        ("symbols", -1, True, "DIFFERS: outputs"),
+        ("symbols", math.nan, True, "DIFFERS"),
+        ("one value", math.nan, True, "DIFFERS: margin"),  # one answer is possible, NaN is none
+    ],
+)
+def test_a_certificate_for_other_weights_is_refuted(
+    certified, form, by, is_forged, named, tmp_path
+):
+    folder = Path(shutil.copytree(certified[form], tmp_path / "copy"))
     change(folder, by)
-    forged(folder)
+    if is_forged:
+        forged(folder)
     status, words = checked(folder)
     assert (status, named in words) == (1, True), words
 
@@ -206,9 +218,6 @@ def forged(folder):
         ("program.json", '"tolerance": 0.001', '"tolerance": 5', "meaning"),
         ("config.json", '"causal": false', '"causal": true', "config"),
         ("certificate.json", '"inputs": 363', '"inputs": 9999', "inputs"),
-        ("certificate.json", '"failures": 0', '"failures": 7', "failures"),
-        ("certificate.json", '"is_sure": true', '"is_sure": false', "is_sure"),
-        ("certificate.json", '"dtype": "float64"', '"dtype": "float32"', "dtype"),
         ("certificate.json", '"proved_to": 5', '"proved_to": 4', "outputs"),
     ],
 )
@@ -265,12 +274,12 @@ def test_a_certificate_with_any_field_changed_does_not_hold(certified, form):
     assert not is_refused(folder, kept)
     assert {"name", "shortest", "proved_to", "margin", "sure", "digest"} <= set(told)
     for field, value in told.items():
-        for other in [each for each in changes_of(value) if repr(each) != repr(value)]:
-            assert is_refused(folder, {**told, field: other}), (field, other)
+        others = [each for each in changes_of(value) if repr(each) != repr(value)]
+        assert is_refused(folder, {**told, field: others[0]}), field  # by its digest
+        for other in others if field != "digest" else ():
             near = field in ("margin", "sure") and isinstance(other, float)
-            if field != "digest" and not (near and abs(other - value) < 1e-9):  # not forged either
-                forged_text = written({**told, field: other})
-                assert is_refused(folder, forged_text), (field, other)
+            if not (near and abs(other - value) < 1e-9):
+                assert is_refused(folder, written({**told, field: other})), (field, other)
         assert is_refused(folder, {key: told[key] for key in told if key != field})
         double = kept.replace("{", f'{{\n  "{field}": 7,', 1)
         assert is_refused(folder, double), field
@@ -364,15 +373,6 @@ def test_a_hidden_unit_below_zero_passes_no_error_on(value, error, left):
     assert found.error.item() == pytest.approx(left, abs=1e-14)
 
 
-def test_a_certificate_of_nan_beside_one_value_is_refuted(certified, tmp_path):
-    """No answer but one is possible, and NaN is still not it."""
-    folder = Path(shutil.copytree(certified["one value"], tmp_path / "same"))
-    change(folder, float("nan"))
-    forged(folder)
-    status, words = checked(folder)
-    assert (status, "DIFFERS: margin" in words) == (1, True), words
-
-
 def test_a_value_that_the_model_cannot_give_is_wrong():
     """It has no logit; the last one must not stand for it."""
     compiled = compile_program(Program(language.tokens, "ab", "same"), 2)
@@ -414,19 +414,15 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_a_program_whose_file_was_changed_is_not_opened(folder, name):
+def test_a_program_whose_file_was_changed_is_not_opened(folder):
     told = json.loads((folder / "program.json").read_text())
-    without = {key: value for key, value in told.items() if key != name}
-    for other in (without, *({**told, name: value} for value in ODD[name])):
-        (folder / "program.json").write_text(json.dumps(other))
-        with pytest.raises(CouldNotRun, match=r"program\.json is (damaged|not clean JSON)"):
-            open_compiled(folder)
-
-
-def test_every_field_of_a_program_is_tried(saved):
-    told = json.loads((saved / "program.json").read_text())
     assert {"format", "config", "digest", *ODD} == set(told)
+    for name, values in ODD.items():
+        without = {key: value for key, value in told.items() if key != name}
+        for other in (without, *({**told, name: value} for value in values)):
+            (folder / "program.json").write_text(json.dumps(other))
+            with pytest.raises(CouldNotRun, match=r"program\.json is (damaged|not clean JSON)"):
+                open_compiled(folder)
 
 
 def test_a_program_beside_another_model_is_not_opened(folder, tmp_path):
@@ -556,7 +552,7 @@ def mutated(compiled, random):
     return found
 
 
-@pytest.mark.parametrize("number", [60, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [42, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_no_mutated_model_gets_a_false_certificate(number):
     """Whatever is certified is right, by an oracle, in another order of summation too."""
     random = np.random.default_rng(0)

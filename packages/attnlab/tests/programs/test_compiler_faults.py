@@ -120,7 +120,7 @@ def refuted(compile_program):
     """Return how the first program came out that such a compiler gets wrong, or cannot compile."""
     for program in PROGRAMS:
         try:
-            proof = prove_program(compile_program(program, 5), program)
+            proof = prove_program(compile_program(program, 4), program)
         except BROKEN:
             return "broken"
         if not proof.holds:

@@ -255,7 +255,8 @@ def test_prove_ends_in_one_verdict_with_its_exit_status(sorters, monkeypatch, ca
     command = ["prove", str(sorters.folder / "1")]
     assert main([*command, "--float64"]) == 0
     printed = capsys.readouterr().out
-    assert "3 letters: proved on all 27 inputs of 3 tokens" in printed
+    assert "sort, 3 letters: proved on all 27 inputs of 3 tokens" in printed
+    assert attnlab.prove(sorters.folder / "1", dtype=torch.float64).is_sure
     assert re.search(r"\n  margin        left after rounding: [\d.]+ \(float64\)\n", printed)
     with monkeypatch.context() as patch:
         patch.setattr("attnlab.programs.check._ROUNDOFF", {"float32": 1e-4, "float64": 1e-4})
@@ -278,12 +279,6 @@ def test_prove_ends_in_one_verdict_with_its_exit_status(sorters, monkeypatch, ca
     assert "first failure" in printed
     assert "certified" not in printed
     assert main(["prove", str(sorters.folder), "--float64"]) == 1
-
-
-def test_a_run_knows_its_task(sorters, capsys):
-    assert main(["prove", str(sorters.folder / "1")]) == 0
-    assert "sort, 3 letters: " in capsys.readouterr().out
-    assert attnlab.prove(sorters.folder / "1", dtype=torch.float64).is_sure
 
 
 @pytest.mark.slow

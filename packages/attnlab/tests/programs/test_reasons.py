@@ -2,7 +2,7 @@
 
 A case is a query of an input and a key that a head of a library program attends to there. The
 variables are those of the blueprint, from which the weights were written; the terms are read off
-the model. Inputs of up to three tokens are all tried, longer ones in a sample.
+the model. Inputs of up to two tokens are all tried, longer ones in a sample.
 """
 
 from itertools import product
@@ -22,7 +22,7 @@ PROGRAMS = {name: program for name, (program, _) in CASES.items()}
 PROGRAMS["addition"] = library.addition()
 del PROGRAMS["indicator"]  # it selects nothing, so its model has no head
 SAMPLE = ("reverse", "induction", "sort_by_frequency")
-_LONGEST, _SAMPLED = 5, 12
+_LONGEST, _SAMPLED = 5, 5
 _NOTHING = 1e-9  # a score of 0 has no largest term
 
 
@@ -64,9 +64,9 @@ def variables(head, heads):
 
 
 def inputs_tried(program):
-    yield from inputs_of(program, 3)
+    yield from inputs_of(program, 2)
     random = Random(0)
-    for length in range(4, _LONGEST + 1):
+    for length in range(3, _LONGEST + 1):
         for _ in range(_SAMPLED):
             tokens = [random.choice(program.alphabet) for _ in range(length)]
             yield tokens if isinstance(tokens[0], int) else "".join(tokens)

@@ -32,18 +32,9 @@ def test_cleaning_twice_changes_nothing_more(text):
     assert clean(clean(text)) == clean(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", ""),
-        (" \t\n ", ""),
-        ("A\tB\nC", "a b c"),
-        ("  Ä  ß ", "ä ß"),
-        ("a\u2028b\u00a0c", "a b c"),
-    ],
-)
-def test_cleaning_lowers_the_case_and_folds_white_space(text, expected):
-    assert clean(text) == expected
+def test_cleaning_lowers_the_case_and_folds_white_space():
+    texts = ["", " \t\n ", "A\tB\nC", "  Ä  ß ", "a\u2028b\u00a0c"]
+    assert list(map(clean, texts)) == ["", "", "a b c", "ä ß", "a b c"]
 
 
 def test_ids_go_by_frequency_and_ties_by_first_appearance():
@@ -107,22 +98,15 @@ def test_a_literal_pad_in_a_text_is_a_word_and_not_padding():
     assert tokenizer.words("<PAD> <C")[1:] == ["<", "pad", ">", "<", "[c]"]
 
 
-def test_the_vocabulary_is_cut_at_its_size():
-    assert word(vocab_size=5).vocab_size == 5
-    assert word(vocab_size=5).ids("story")[1] == UNK
-
-
-@pytest.mark.parametrize("kind", [WordTokenizer, PartTokenizer])
-def test_a_vocabulary_of_three_knows_no_word(kind):
-    tokenizer = kind.build(TEXTS, 3, 8)
-    assert tokenizer.vocab_size == 3
-    assert WordTokenizer.build(TEXTS, 3, 4).ids("good film") == [2, 1, 1]
-
-
 @pytest.mark.parametrize("kind", [WordTokenizer, PartTokenizer, SubwordTokenizer])
-def test_a_vocabulary_below_three_is_refused(kind):
+def test_the_vocabulary_is_cut_at_its_size_which_is_three_at_least(kind):
     with pytest.raises(WrongUsage, match="at least 3, for <PAD>, <UNK>, <CLS>; got 2"):
         kind.build(TEXTS, 2, 8)
+    if kind is not SubwordTokenizer:
+        assert kind.build(TEXTS, 3, 8).vocab_size == 3
+    assert WordTokenizer.build(TEXTS, 3, 4).ids("good film") == [2, 1, 1]
+    assert word(vocab_size=5).vocab_size == 5
+    assert word(vocab_size=5).ids("story")[1] == UNK
 
 
 def test_parts_are_the_word_its_beginning_and_its_pair_with_the_next():
@@ -135,10 +119,7 @@ def test_parts_are_the_word_its_beginning_and_its_pair_with_the_next():
         ["boring", "borin-", "<PAD>"],
     ]
     assert ids[2][1] == tokenizer.ids("boringly")[1][1]
-
-
-def test_a_part_that_is_not_known_is_padding_and_a_word_that_is_not_known_is_unk():
-    assert PartTokenizer.build(["a"], 100, 8).ids("strange a")[1] == [UNK, PAD, PAD]
+    assert tokenizer.ids("strange good")[1] == [UNK, PAD, PAD]  # parts that are not known
 
 
 def test_subwords_come_back_as_the_text_and_know_words_they_never_saw():
