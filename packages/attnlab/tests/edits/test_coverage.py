@@ -19,33 +19,19 @@ from tests.random_models import new_model, random_model, tokens
 
 from .cases import VOCABULARY, WEIGHTS, refused
 
+STREAM, HEADS = "layers.0.residual_after", "layers.0.attention.heads"
 BEFORE = [
-    (
-        op.ZeroHead(layer=2, head=0),
-        r"layer=2 is out of range: ZeroHead\(layer=2, head=0\): this model has 2 layers",
-    ),
-    (
-        op.ZeroHead(layer=0, head=4),
-        r"head=4 is out of range: .*layers\.0\.attention has 4 heads, 0 to 3 \(or -4 to -1\)",
-    ),
+    (op.ZeroHead(layer=2, head=0), r"layer=2 is out of range: .*: this model has 2 layers"),
+    (op.ZeroHead(layer=0, head=4), r"head=4 is out of range: .* has 4 heads, 0 to 3 \(or -4"),
     (op.ZeroHead(layer=0, head="2..7"), r"head='2\.\.7' is out of range"),
-    (
-        op.ZeroHead(site="layers.0.atention", head=0),
-        r"no site of this model matches .*did you mean 'layers\.0\.attention'",
-    ),
+    (op.ZeroHead(site="layers.0.atention", head=0), r"did you mean 'layers\.0\.attention'"),
     (op.ZeroSite(site="layers.*.residual_middle"), "no site of this model matches"),
     (op.ZeroSite(site="layers.0.attention.mask"), "use CutEdge, SetMask, ShiftMask or RelaxMask"),
     (op.MeanSite(site="layers.0.attention.weights"), "use SetPattern, UniformPattern or CutEdge"),
-    (
-        op.ZeroSite(site="layers.0.residual_after", head=1),
-        r"axes \(batch, length, d_model\); leave head= out",
-    ),
+    (op.ZeroSite(site=STREAM, head=1), r"axes \(batch, length, d_model\); leave head= out"),
     (op.ZeroSite(site="layers.0.attention.key", step=1), "leave step= out"),
     (op.SwapHeads(layer=0, head=1, other=-3), r"both are head 1 of layers\.0\.attention"),
-    (
-        op.Patch(site="layers.0.residual_after", recording={}),
-        "the recording has no 'layers.0.residual_after'",
-    ),
+    (op.Patch(site=STREAM, recording={}), "the recording has no 'layers.0.residual_after'"),
     (op.FreezePattern(layer=0, recording="/nowhere/at/all"), "there is no recording in"),
     (op.ZeroHead(head=0, query="t99"), "pass the names as vocabulary="),
 ]
@@ -59,25 +45,15 @@ def test_what_this_model_does_not_have_is_an_error_before_anything_runs(wrong, m
     assert no_hook_is_left(model)
 
 
-STREAM, HEADS = "layers.0.residual_after", "layers.0.attention.heads"
 MISFITS = [
-    (
-        op.AddVector(site=STREAM, vector=torch.ones(5)),
-        r"must fit \(batch, length, d_model\) = \(3, 6, 16\); got \(1, 1, 5\)",
-    ),
-    (
-        op.AddVector(site="layers.1.feed_forward.hidden", vector=torch.ones(5)),
-        r"d_ff\) = \(3, 6, 7",
-    ),
+    (op.AddVector(site=STREAM, vector=torch.ones(5)), r"d_model\) = \(3, 6, 16\); got \(1, 1, 5"),
+    (op.AddVector(site="*1.feed_forward.hidden", vector=torch.ones(5)), r"d_ff\) = \(3, 6, 7"),
     (op.SetPattern(pattern=torch.ones(3, 5, 5)), r"= \(\d, 4, 6, 6\); got \(1, 3, 5, 5\)"),
     (op.SetMask(mask=torch.ones(1, 2, 5, 5).bool()), r"= \(\d, 4, 6, 6\); got \(1, 2, 5, 5\)"),
     (op.AddToScores(amount=torch.ones(2, 1, 1)), r"must fit \(batch, head, query, key\)"),
     (op.Patch(site=STREAM, recording={STREAM: torch.ones(3, 6, 8)}), r"got \(3, 6, 8\)"),
     (op.Patch(site=HEADS, recording={HEADS: torch.ones(3, 2, 6, 4)}), "must fit"),
-    (
-        op.FreezePattern(layer=0, recording={WEIGHTS: torch.ones(6, 6)}),
-        r"must fit \(batch, head, query, key\) = \(\d, 4, 6, 6\); got \(1, 1, 6, 6\)",
-    ),
+    (op.FreezePattern(layer=0, recording={WEIGHTS: torch.ones(6, 6)}), r"got \(1, 1, 6, 6\)"),
 ]
 
 
@@ -91,28 +67,13 @@ def test_a_tensor_that_does_not_fit_its_site_is_an_error_in_the_first_pass(wrong
 AFTER = [
     (op.ZeroHead(head=0, query=6), "query=6 was never reached; the longest input had 6 positions"),
     (op.ZeroHead(head=0, query=[0, "9.."]), r"query='9\.\.' was never reached"),
-    (
-        op.ZeroHead(head=0, row=3),
-        r"row=3 was never reached; the largest batch had 3 rows \(0 to 2\)",
-    ),
-    (
-        op.ZeroHead(head=0, step=2),
-        r"step=2 was never reached; there were 1 forward passes \(steps 1 to 1\)",
-    ),
+    (op.ZeroHead(head=0, row=3), r"row=3 was never reached; .* had 3 rows \(0 to 2\)"),
+    (op.ZeroHead(head=0, step=2), r"step=2 was never reached; .* 1 forward passes \(steps 1 to 1"),
     (op.ZeroHead(head=0, query="t10"), "the token 't10' was never among the queries"),
     (op.CutEdge(query=2, key=6), "key=6 was never reached"),
-    (
-        op.CutEdge(query=2, key=5),
-        "changed nothing: none of these queries attends to any of these keys",
-    ),
-    (
-        op.AddToScores(query=2, key=5, amount=3.0),
-        "changed nothing: the mask blocks all of these edges",
-    ),
-    (
-        op.AddToScores(query=2, key="3..", amount=torch.ones(6, 6)),
-        "changed nothing: the mask blocks",
-    ),
+    (op.CutEdge(query=2, key=5), "changed nothing: none of these queries attends to any of these"),
+    (op.AddToScores(query=2, key=5, amount=3.0), "changed nothing: the mask blocks all of these"),
+    (op.AddToScores(query=2, key="3..", amount=torch.ones(6, 6)), "the mask blocks all of these"),
     (op.RelaxMask(query=5, key="..5"), "changed nothing: all of these queries may attend"),
     (op.ZeroHead(head=0, row=2, query="t7"), "its targets never occurred together"),
     (op.ZeroHead(head=0, step=1, query=-1, row=[0, 5]), "row=5 was never reached"),
@@ -154,10 +115,7 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
         (lambda: op.ZeroHead(layer=0, head=None), "needs head="),
         (lambda: op.ZeroHead(head=0, query=""), "query= takes a number"),
         (lambda: op.ZeroHead(head=0, query=["t1", ".."]), "has no ends; leave query= out for all"),
-        (
-            lambda: op.ZeroHead(head=0, key=1),
-            "takes no key=; it takes layer, site, head, query, row, step",
-        ),
+        (lambda: op.ZeroHead(head=0, key=1), "no key=; it takes layer, site, head, query, row, s"),
         (lambda: op.ZeroHead(head=True), "head= takes a number"),
         (lambda: op.ZeroHead(head=[]), "head= takes a number"),
         (lambda: op.ZeroHead(head="one"), "takes numbers, spans"),
@@ -179,10 +137,7 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
         (lambda: op.ShiftMask(by=0.5), "number of keys"),
         (lambda: op.CutEdge(layer=0), "needs query= or key= or both"),
         (lambda: op.CutTokens(query=3, key="t1"), "takes names of tokens"),
-        (
-            lambda: op.MeanHead(head=0, over="batch"),
-            "no choice of over= 'batch'; known: all, positions, rows",
-        ),
+        (lambda: op.MeanHead(head=0, over="batch"), "over= 'batch'; known: all, positions, rows"),
         (lambda: op.SwapHeads(head=[0, 1], other=2), "two numbers"),
         (lambda: op.ShufflePattern(seed=-1), "seed must be an integer"),
         (lambda: op.FreezePattern(recording=3), "recording= is a recording"),

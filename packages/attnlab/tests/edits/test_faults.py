@@ -9,16 +9,12 @@ from attnlab.edits import edit
 from tests.planting import fault_tests, faults_in, run_test
 from tests.random_models import random_model, tokens
 
-from . import (
-    test_certificate,
-    test_coverage,
-    test_editing,
-    test_edits_as_json,
-    test_forking,
-    test_generation,
-    test_nested_edits,
-    test_recomputation,
-)
+from . import test_certificate as certificates
+from . import test_coverage as coverage
+from . import test_editing as editing
+from . import test_edits_as_json as as_json
+from . import test_forking, test_generation, test_recomputation
+from . import test_nested_edits as nested
 from .cases import WEIGHTS
 from .kinds import KINDS
 from .test_edits_in_numpy import FEW, check
@@ -41,18 +37,16 @@ def generates_alike(edited):
 
 
 def nested_edits():
-    for edits in (test_nested_edits.DIFFERENT_LAYERS, test_nested_edits.SAME_SITE):
-        test_nested_edits.test_each_of_three_edits_inside_one_another_is_told_its_own_change(
-            "decoder", edits
-        )
-    test_nested_edits.test_with_a_cache_only_the_first_pass_of_nested_edits_is_compared_and_that_is_said()
+    for edits in (nested.DIFFERENT_LAYERS, nested.SAME_SITE):
+        nested.test_each_of_three_edits_inside_one_another_is_told_its_own_change("decoder", edits)
+    nested.test_with_a_cache_only_the_first_pass_of_nested_edits_is_compared_and_that_is_said()
 
 
 FROZEN = op.FreezePattern(layer=0, recording={WEIGHTS: test_generation.PATTERN})
-lost = test_coverage.test_an_edit_that_lands_nowhere_is_an_error_at_the_end
-refused = test_coverage.test_what_this_model_does_not_have_is_an_error_before_anything_runs
-misfit = test_coverage.test_a_tensor_that_does_not_fit_its_site_is_an_error_in_the_first_pass
-unread = test_edits_as_json.test_json_that_is_not_an_edit_is_refused_with_the_reason
+lost = coverage.test_an_edit_that_lands_nowhere_is_an_error_at_the_end
+refused = coverage.test_what_this_model_does_not_have_is_an_error_before_anything_runs
+misfit = coverage.test_a_tensor_that_does_not_fit_its_site_is_an_error_in_the_first_pass
+unread = as_json.test_json_that_is_not_an_edit_is_refused_with_the_reason
 
 CHECKS = {
     **{kind: partial(check, kind, 0, FEW) for kind in KINDS},
@@ -65,15 +59,15 @@ CHECKS = {
     "an edge": partial(certified, op.CutEdge(layer=0, query=3, key=0)),
     "a value": partial(certified, op.ZeroValue(layer=0, head=1, key=2)),
     "earlier passes": partial(
-        test_certificate.test_what_an_edit_did_in_an_earlier_pass_is_still_its_doing_where_a_cache_holds_it,
+        certificates.test_what_an_edit_did_in_an_earlier_pass_is_still_its_doing_where_a_cache_holds_it,
         "encoder-decoder",
     ),
     "every pass": partial(
-        test_certificate.test_a_certificate_speaks_for_every_pass_not_for_the_first_alone, True
+        certificates.test_a_certificate_speaks_for_every_pass_not_for_the_first_alone, True
     ),
-    "randomness": test_certificate.test_the_certificate_leaves_randomness_and_caches_alone,
-    "text": test_certificate.test_a_certificate_tells_what_happened_in_text_and_in_plain_values,
-    "parameters": test_certificate.test_parameters_that_change_under_edits_end_in_an_error,
+    "randomness": certificates.test_the_certificate_leaves_randomness_and_caches_alone,
+    "text": certificates.test_a_certificate_tells_what_happened_in_text_and_in_plain_values,
+    "parameters": certificates.test_parameters_that_change_under_edits_end_in_an_error,
     "generation, one edge": partial(generates_alike, op.CutEdge(layer=0, query=6, key=2)),
     "generation, names": partial(generates_alike, op.CutEdge(layer=0, key={"t1", "t2"})),
     "generation, one step": partial(
@@ -84,33 +78,31 @@ CHECKS = {
         generates_alike, op.ScaleSite(site="layers.0.attention.value", factor=0.5)
     ),
     "generation, a recording": partial(generates_alike, FROZEN),
-    "ways of saying a place": test_editing.test_the_ways_of_saying_a_place_mean_the_same,
-    "a recording": partial(
-        test_editing.test_a_recording_shows_what_went_on_whichever_came_first, True
-    ),
-    "order": test_editing.test_edits_of_one_site_follow_one_another_in_the_order_given,
-    "donors": test_editing.test_resampled_rows_are_never_ones_own_and_the_same_everywhere,
+    "ways of saying a place": editing.test_the_ways_of_saying_a_place_mean_the_same,
+    "a recording": partial(editing.test_a_recording_shows_what_went_on_whichever_came_first, True),
+    "order": editing.test_edits_of_one_site_follow_one_another_in_the_order_given,
+    "donors": editing.test_resampled_rows_are_never_ones_own_and_the_same_everywhere,
     "gradients": partial(
-        test_editing.test_gradients_flow_through_edits_as_through_what_they_compute,
-        test_editing.GRADIENTS[0],
+        editing.test_gradients_flow_through_edits_as_through_what_they_compute,
+        editing.GRADIENTS[0],
     ),
     "means without padding": partial(
-        test_editing.test_means_leave_out_the_padding_that_a_mask_tells_of, "padding", "positions"
+        editing.test_means_leave_out_the_padding_that_a_mask_tells_of, "padding", "positions"
     ),
     "lost, a span of several": partial(lost, op.ZeroHead(head=0, query=[0, "9.."]), "never"),
     "lost, an edge that is blocked": partial(lost, op.CutEdge(query=2, key=5), "changed nothing"),
     "lost, scores that are blocked": partial(
         lost, op.AddToScores(query=2, key=5, amount=3.0), "the mask blocks all of these edges"
     ),
-    "misfits": partial(misfit, *test_coverage.MISFITS[-1]),
-    "refused": partial(refused, *test_coverage.BEFORE[0]),
+    "misfits": partial(misfit, *coverage.MISFITS[-1]),
+    "refused": partial(refused, *coverage.BEFORE[0]),
     "layers of several attentions": (
-        test_coverage.test_a_layer_of_several_attentions_must_be_told_apart
+        coverage.test_a_layer_of_several_attentions_must_be_told_apart
     ),
     "unknown fields": partial(
         unread, '[{"edit": "ZeroHead", "head": 1, "hed": 1}]', "takes no 'hed'"
     ),
-    "rows in JSON": test_edits_as_json.test_rows_of_one_batch_survive_json,
+    "rows in JSON": as_json.test_rows_of_one_batch_survive_json,
     "forks": partial(
         test_forking.test_answers_are_alike_before_the_fork_and_edited_after_it, step=2
     ),

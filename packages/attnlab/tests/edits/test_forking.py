@@ -44,6 +44,14 @@ def test_an_edit_that_changes_no_choice_parts_nothing(question):
     assert found.to_mapping()["before"]["tokens"] == found.to_mapping()["after"]["tokens"]
 
 
+@pytest.fixture
+def no_pass(question, monkeypatch):
+    """Fail where the model is run."""
+    refuse = lambda *_, **__: pytest.fail("a pass was made")  # noqa: E731
+    monkeypatch.setattr(type(question.model), "forward", refuse)
+
+
+@pytest.mark.usefixtures("no_pass")
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -54,29 +62,22 @@ def test_an_edit_that_changes_no_choice_parts_nothing(question):
     ],
 )
 def test_an_edit_of_what_a_question_cannot_have_is_refused_before_any_pass(
-    question, wrong, message, monkeypatch
+    question, wrong, message
 ):
-    monkeypatch.setattr(
-        type(question.model), "forward", lambda *_, **__: pytest.fail("a pass was made")
-    )
     with pytest.raises(WrongUsage, match=message):
         fork(question, wrong)
 
 
-def test_a_token_that_an_answer_of_one_step_cannot_read_is_refused_before_any_pass(
-    question, monkeypatch
-):
+@pytest.mark.usefixtures("no_pass")
+def test_a_token_that_an_answer_of_one_step_cannot_read_is_refused_before_any_pass(question):
     late = CutEdge(query="S", key="d")
     one_step = replace(question, num_tokens=1)
-    fork(one_step, CutEdge(query="S", key="c"))
-    monkeypatch.setattr(
-        type(question.model), "forward", lambda *_, **__: pytest.fail("a pass was made")
-    )
     message = "the token 'd' is not in the input; its tokens are 'c', 'a', 'b', 'S'"
     with pytest.raises(WrongUsage, match=message):
         fork(one_step, late)
-    with pytest.raises(pytest.fail.Exception):  # of more steps 'd' may be chosen and read
-        fork(question, late)
+    for asked, edited in ((question, late), (one_step, CutEdge(query="S", key="c"))):
+        with pytest.raises(pytest.fail.Exception):  # of more steps 'd' may be chosen and read
+            fork(asked, edited)
 
 
 def test_a_step_that_is_not_there_is_refused(question):

@@ -148,6 +148,7 @@ def _nested(depth):
         "[" * 100_000,
         '[{"edit": "ZeroHead", "head": 0, "head": 1}]',
         [{"edit": "SetPattern", "pattern": {"tensor": _nested(5000), "dtype": "float64"}}],
+        [{"edit": "SetPattern", "pattern": {"tensor": [[1.0], [1.0, 2.0]], "dtype": "float64"}}],
         [{"edit": "ZeroHead", "head": _nested(5000)}],
         [{"edit": "ScaleHead", "head": 0, "factor": {"number": "abc"}}],
         [{"edit": "ScaleHead", "head": 0, "factor": 10**400}],

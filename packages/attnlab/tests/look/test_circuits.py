@@ -14,16 +14,13 @@ from attnlab.seeds import generator
 from tests.pretrained.families import FAMILIES
 from tests.pretrained.trying import tried
 from tests.random_models import new_model
+from tests.sampling import sampled
 
 _SAMPLE = ("bert", "gpt2", "gemma2", "t5", "albert")
 _SCALED = ("bert", "llama", "t5")  # without norms of queries and keys
 _REFUSED = ("gpt_neo", "gptj", "codegen", "openai-gpt", "xglm", "bloom", "mpt", "deberta")
 _REFUSED += ("deberta_v2", "mpnet", "roformer", "big_bird (full)", "xlnet", "beit", "swin")
-_FOUND = [
-    pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.slow)
-    for name in FAMILIES
-    if name not in _REFUSED
-]
+_FOUND = sampled([name for name in FAMILIES if name not in _REFUSED], _SAMPLE)
 
 
 def small(**config):
@@ -43,40 +40,31 @@ def array(parameter):
 def norm_matrix(norm):
     """A norm at the scale 1: its gain, and what takes the mean off."""
     width = len(norm.weight)
-    centered = np.eye(width) - (1 / width if norm.bias is not None else 0.0)
+    centered = np.eye(width) - (1 / width if getattr(norm, "bias", None) is not None else 0.0)
     return np.diag(array(norm.weight)) @ centered
 
 
-def by_hand(model, layer, head):
-    """OV and QK of a head of a decoder of ours, multiplied out."""
-    block = model.layers[layer]
-    attention, width = block.attention, 4
-    reads = np.eye(16)
-    if block.norm_place == "pre":
-        norm = block.norm_attention
-        if not hasattr(norm, "bias"):
-            norm.bias = None
-        reads = norm_matrix(norm)
-    heads, shared = attention.layout
-    rows = slice(head * width, (head + 1) * width)
-    group = head // (heads // shared)
-    shared_rows = slice(group * width, (group + 1) * width)
-    query = array(attention.query.weight)[rows] @ reads
-    key = array(attention.key.weight)[shared_rows] @ reads
-    value = array(attention.value.weight)[shared_rows] @ reads
-    return array(attention.output.weight)[:, rows] @ value, query.T @ key / 2.0
+def agree(found, projections, reads, layer, layout):
+    """Hold OV and QK of a layer's heads against their weights, multiplied out."""
+    heads, shared = layout
+    query, key, value, output = (array(projection.weight) for projection in projections)
+    width = len(query) // heads
+    for head in range(heads):
+        group = head // (heads // shared)
+        rows, shared_rows = (slice(each * width, (each + 1) * width) for each in (head, group))
+        qk = (query[rows] @ reads).T @ key[shared_rows] @ reads * width**-0.5
+        ov = output[:, rows] @ value[shared_rows] @ reads
+        circuit = found[f"{layer}.{head}"]
+        for one, other in ((circuit.ov, ov), (circuit.qk, qk)):
+            np.testing.assert_allclose(one.dense(), other, rtol=0, atol=3e-5)
 
 
-def agrees(model):
+def check_ours(model):
     found = attnlab.circuits(model)
-    for layer in (0, 1):
-        for head in range(4):
-            circuit = found[f"{layer}.{head}"]
-            ov, qk = by_hand(model, layer, head)
-            for one, other in ((circuit.ov, ov), (circuit.qk, qk)):
-                if not np.allclose(one.dense().numpy(), other, rtol=0, atol=3e-5):
-                    return False
-    return True
+    for layer, block in enumerate(model.layers):
+        part = block.attention
+        reads = norm_matrix(block.norm_attention) if block.norm_place == "pre" else np.eye(16)
+        agree(found, (part.query, part.key, part.value, part.output), reads, layer, part.layout)
 
 
 CONFIGS = [
@@ -87,7 +75,7 @@ CONFIGS = [
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_circuits_of_ours_are_those_of_dense_algebra(config):
-    assert agrees(small(**config))
+    check_ours(small(**config))
 
 
 def tile_groups(monkeypatch):
@@ -107,28 +95,16 @@ def keep_the_scale_of_norms(monkeypatch):
 @pytest.mark.parametrize("fault", [tile_groups, forget_the_scale, keep_the_scale_of_norms])
 def test_dense_algebra_sees_a_fault(monkeypatch, fault):
     fault(monkeypatch)
-    assert not agrees(small(num_kv_heads=2))
+    with pytest.raises(AssertionError):
+        check_ours(small(num_kv_heads=2))
 
 
 def test_circuits_of_llama_are_those_of_its_weights():
     model = tried("llama").model
     layer = model.foreign.model.layers[1]
-    attention, reads = layer.self_attn, np.diag(array(layer.input_layernorm.weight))
-    heads = model.foreign.config.num_attention_heads
-    shared = model.foreign.config.num_key_value_heads
-    width = attention.head_dim
-    assert heads > shared
-    for head in range(heads):
-        rows = slice(head * width, (head + 1) * width)
-        group = head // (heads // shared)
-        shared_rows = slice(group * width, (group + 1) * width)
-        query = array(attention.q_proj.weight)[rows] @ reads
-        key = array(attention.k_proj.weight)[shared_rows] @ reads
-        value = array(attention.v_proj.weight)[shared_rows] @ reads
-        found = attnlab.circuits(model, [f"1.{head}"])[f"1.{head}"]
-        ov = array(attention.o_proj.weight)[:, rows] @ value
-        np.testing.assert_allclose(found.ov.dense(), ov, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(found.qk.dense(), query.T @ key * width**-0.5, rtol=0, atol=1e-5)
+    part, reads = layer.self_attn, np.diag(array(layer.input_layernorm.weight))
+    projections = part.q_proj, part.k_proj, part.v_proj, part.o_proj
+    agree(attnlab.circuits(model, ["1"]), projections, reads, 1, (4, 2))
 
 
 @pytest.mark.parametrize("name", _SCALED)

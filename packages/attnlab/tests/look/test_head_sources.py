@@ -6,8 +6,9 @@ import torch
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.heads import attentions, layer_name
-from attnlab.look.readout import FrozenNorm, HeadPieces
+from attnlab.look.readout import HeadPieces
 from tests.look.test_circuits import small
+from tests.look.test_score_terms import forget_norms
 from tests.pretrained.speaking import opened
 from tests.pretrained.trying import tried
 from tests.random_models import new_model
@@ -94,10 +95,6 @@ def lose_a_piece(monkeypatch):
     monkeypatch.setattr(HeadPieces, "apart", lambda self, alone: plain(self, alone)[:-1])
 
 
-def forget_norms(monkeypatch):
-    monkeypatch.setattr(FrozenNorm, "of", classmethod(lambda cls, *given: None))
-
-
 @pytest.mark.parametrize("fault", [lose_a_piece, forget_norms])
 def test_a_fault_ends_in_an_error_and_not_in_other_numbers(monkeypatch, fault):
     fault(monkeypatch)
@@ -108,9 +105,6 @@ def test_a_fault_ends_in_an_error_and_not_in_other_numbers(monkeypatch, fault):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"head": "1"}, "names one head"),
-        ({"query": 6}, "from -6 to 5"),
-        ({"inputs": TOKENS.repeat(2, 1)}, "one input"),
         ({"target": 11}, "from 0 to 10"),
         ({"target": "a"}, "names of its tokens"),
         ({"target": 1, "key": 0}, "target= without one"),

@@ -13,16 +13,13 @@ from attnlab.seeds import generator
 from tests.pretrained.families import FAMILIES
 from tests.pretrained.trying import tried
 from tests.random_models import new_model
+from tests.sampling import sampled
 
 _SAMPLE = ("gpt2", "gemma2", "falcon (ALiBi)", "albert", "t5", "gpt_oss")
 _WRITTEN_OUT = ("gpt_neo", "gptj", "codegen", "openai-gpt", "xglm", "bloom", "mpt", "deberta")
 _WRITTEN_OUT += ("deberta_v2", "mpnet", "roformer", "big_bird (full)", "xlnet", "beit")
 _MASKED = {"mistral", "modernbert"}  # a window hides the key that is asked for
-_SUMMED = [
-    pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.slow)
-    for name in FAMILIES
-    if name not in _WRITTEN_OUT
-]
+_SUMMED = sampled([name for name in FAMILIES if name not in _WRITTEN_OUT], _SAMPLE)
 
 
 def small(**config):
@@ -224,7 +221,7 @@ def test_an_edit_of_the_stream_is_an_error():
         ({"head": "1"}, "names one head"),
         ({"head": "4.0"}, "no head 4.0; the layers with heads are 0 to 1"),
         ({"head": (0, 0)}, "a name such as"),
-        ({"key": 6}, "from -6 to 5"),
+        ({"query": 6}, "from -6 to 5"),
         ({"key": "9"}, "no token is '9'"),
         ({"query": 1, "key": 3}, "masked"),
         ({"inputs": TOKENS.repeat(2, 1)}, "one input"),

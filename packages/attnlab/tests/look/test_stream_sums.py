@@ -13,11 +13,7 @@ from tests.sampling import sampled
 
 _SAMPLE = ("gpt2", "gemma2", "falcon (ALiBi)", "albert", "t5")
 _NO_SUM = ("xlnet", "beit", "swin")
-_ALL = [
-    pytest.param(name, marks=() if name in _SAMPLE else pytest.mark.slow)
-    for name in FAMILIES
-    if name not in _NO_SUM
-]
+_ALL = sampled([name for name in FAMILIES if name not in _NO_SUM], _SAMPLE)
 
 
 @pytest.mark.parametrize("norm_place", ["pre", "post"])
