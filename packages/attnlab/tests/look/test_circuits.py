@@ -13,7 +13,7 @@ from attnlab.look.readout import FrozenNorm
 from attnlab.seeds import generator
 from tests.pretrained.families import FAMILIES
 from tests.pretrained.trying import tried
-from tests.random_models import new_model
+from tests.random_models import new_model, shaken
 from tests.sampling import sampled
 
 _SAMPLE = ("bert", "gpt2", "gemma2", "t5", "albert")
@@ -24,13 +24,7 @@ _FOUND = sampled([name for name in FAMILIES if name not in _REFUSED], _SAMPLE)
 
 
 def small(**config):
-    model = new_model("decoder", **config)
-    source = generator(0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "norm" in name or name.endswith("bias"):
-                parameter.add_(0.5 * torch.randn(parameter.shape, generator=source))
-    return model
+    return shaken(new_model("decoder", **config), 0.3)
 
 
 def array(parameter):

@@ -9,10 +9,9 @@ from attnlab.look.head_scores import HeadScores
 from attnlab.look.heads import attentions, layer_name
 from attnlab.look.partial_pass import ModuleNotes, ZeroPass
 from attnlab.look.readout import FrozenNorm
-from attnlab.seeds import generator
 from tests.pretrained.families import FAMILIES
 from tests.pretrained.trying import tried
-from tests.random_models import new_model
+from tests.random_models import new_model, shaken
 from tests.sampling import sampled
 
 _SAMPLE = ("gpt2", "gemma2", "falcon (ALiBi)", "albert", "t5", "gpt_oss")
@@ -23,12 +22,7 @@ _SUMMED = sampled([name for name in FAMILIES if name not in _WRITTEN_OUT], _SAMP
 
 
 def small(**config):
-    model, source = new_model("decoder", num_heads=2, **config), generator(0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias"):
-                parameter.normal_(std=0.3, generator=source)
-    return model
+    return shaken(new_model("decoder", num_heads=2, **config))
 
 
 TOKENS = torch.tensor([[1, 4, 2, 7, 5, 3]])
