@@ -37,6 +37,7 @@ class Aim(NamedTuple):
 ROWS = ("row", "head", "query")
 EDGES = (*ROWS, "key")
 MANY = list(range(9))
+OPENED = ("scores", "weights")
 
 
 def aim(case: Case, *narrowed: str) -> Aim:
@@ -402,19 +403,17 @@ def _site(case: Case, *without: str) -> tuple[str, np.ndarray, dict[str, Any], n
         axes = EDGES
     elif array.ndim == 2:
         axes = ("row",)
+    places = dict(enumerate(axes))
+    if own not in OPENED and case.rng.random() < 0.5:
+        places[array.ndim - 1] = "channel"
     said: dict[str, Any] = {"site": site}
-    chosen = []
-    for place, axis in enumerate(axes):
+    meant = np.ones(array.shape, bool)
+    for place, axis in places.items():
         some = case.some(array.shape[place])
         said[axis] = case.said(some, array.shape[place], is_position=axis in ("query", "key"))
-        chosen.append(np.isin(np.arange(array.shape[place]), some))
-    meant = np.ones(array.shape, bool)
-    for place, each in enumerate(chosen):
-        meant &= each.reshape([-1 if p == place else 1 for p in range(array.ndim)])
+        is_chosen = np.isin(np.arange(array.shape[place]), some)
+        meant &= is_chosen.reshape([-1 if p == place else 1 for p in range(array.ndim)])
     return site, array, said, meant
-
-
-OPENED = ("scores", "weights")
 
 
 def zero_site(case: Case) -> Both:

@@ -156,6 +156,15 @@ def test_a_certificate_tells_what_happened_in_text_and_in_plain_values():
     assert json.loads(json.dumps(certificate.to_mapping(), allow_nan=False))["holds"] is True
 
 
+def test_a_channel_of_a_head_and_of_the_logits_is_counted():
+    model = random_model("decoder")
+    for site, head in (("layers.0.attention.heads", {"head": 2}), ("logits", {})):
+        with edit(model, op.ScaleSite(site=site, channel=1, factor=2.0, **head)) as certificate:
+            model(tokens())
+        assert certificate.holds
+        assert certificate.edits[0].changed == certificate.edits[0].values == 3 * 6
+
+
 def test_the_figures_of_rows_edits_and_outputs_are_those_of_all_passes_not_of_the_last():
     for sums in ((0.5, 1.25, 1.5), (1.5, 1.25, 0.5)):
         found = RowSums()

@@ -31,6 +31,7 @@ BEFORE = [
     (op.ZeroSite(site=STREAM, head=1), r"axes \(batch, length, d_model\); leave head= out"),
     (op.ZeroSite(site="layers.0.attention.key", step=1), "leave step= out"),
     (op.SwapHeads(layer=0, head=1, other=-3), r"both are head 1 of layers\.0\.attention"),
+    (op.Patch(site=WEIGHTS, channel=1, recording={}), r"the last axis of .* are keys; use key="),
     (op.Patch(site=STREAM, recording={}), "the recording has no 'layers.0.residual_after'"),
     (op.FreezePattern(layer=0, recording="/nowhere/at/all"), "there is no recording in"),
     (op.ZeroHead(head=0, query="t99"), "pass the names as vocabulary="),
@@ -46,6 +47,7 @@ def test_what_this_model_does_not_have_is_an_error_before_anything_runs(wrong, m
 
 
 MISFITS = [
+    (op.ZeroSite(site=STREAM, channel=16), r"channel=16 is out of range: .* has 16 channels"),
     (op.AddVector(site=STREAM, vector=torch.ones(5)), r"d_model\) = \(3, 6, 16\); got \(1, 1, 5"),
     (op.AddVector(site="*1.feed_forward.hidden", vector=torch.ones(5)), r"d_ff\) = \(3, 6, 7"),
     (op.SetPattern(pattern=torch.ones(3, 5, 5)), r"= \(\d, 4, 6, 6\); got \(1, 3, 5, 5\)"),
@@ -127,6 +129,7 @@ def test_what_another_hook_supplies_is_not_edited_and_that_is_said():
         (lambda: op.ZeroHead(head=0, step=-1), "the last one is not known in time"),
         (lambda: op.ZeroHead(head=0, step="0..2"), "counts forward passes from 1"),
         (op.ZeroSite, "needs site="),
+        (lambda: op.ZeroSite(site="hidden", channel="5..2"), "is empty"),
         (lambda: op.ScaleHead(head=0, factor=float("nan")), "finite number"),
         (lambda: op.Temperature(temperature=0), "above 0"),
         (lambda: op.AddToScores(amount=float("inf")), "finite numbers or -inf"),

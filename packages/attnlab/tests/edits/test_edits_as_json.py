@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import attnlab.edits as op
+from attnlab.cli.edit_syntax import parse_edit
 from attnlab.edits.edit import edit_kinds
 from attnlab.errors import WrongUsage
 from attnlab.look import record
@@ -137,6 +138,15 @@ def test_edits_print_as_they_are_written():
         assert repr(edited) == text
     assert op.ZeroHead(head=1) != op.ZeroHead(head=2)
     assert op.ZeroHead(head=1) != "ZeroHead(head=1)"
+
+
+def test_a_channel_is_said_in_json_and_on_the_command_line():
+    edited = op.ZeroSite(site="layers.3.feed_forward.hidden", channel=17)
+    assert repr(edited) == "ZeroSite(site='layers.3.feed_forward.hidden', channel=17)"
+    assert op.edits_from_json(op.edits_to_json([edited])) == [edited]
+    assert edited != op.ZeroSite(site="layers.3.feed_forward.hidden")
+    for words, channel in (("17", 17), ("1,4", (1, 4)), ("2..4", "2..4")):
+        assert parse_edit(f"zero-site site=hidden channel={words}").channel == channel
 
 
 def test_edits_are_written_in_one_version_and_read_without_it():

@@ -167,6 +167,15 @@ padding counted in the mean | edits.sources | mean_head
 swapped one way only | edits.site_edits | swap_heads
 - torch.where(context.heads == one, other, one)
 + torch.full_like(context.heads, other)
+the first channel alone | edits.site_edits | scale_site
+- site}")] = True
++ site}")[:1]] = True
+the channel beside it | edits.site_edits | scale_site
+- site}")] = True
++ site}")[0] - 1] = True
+the channels of all positions | edits.editor | scale_site
+- chosen & channels
++ chosen | channels
 uniform over blocked keys too | edits.attention_edits | uniform_pattern
 - seen = context.seen.to(values.dtype)
 + seen = torch.ones_like(values)

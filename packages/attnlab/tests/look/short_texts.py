@@ -2,6 +2,11 @@
 
 import math
 
+import torch
+
+from attnlab.look import record
+from tests.random_models import new_model
+
 WORDS = ["the", "cat", "sat", "on", "Mat", "and", "42", ",", "a", "dog"]
 TEXTS = [
     "the cat sat on the Mat",
@@ -16,6 +21,23 @@ TEXTS = [
 
 def encode(text):
     return [WORDS.index(word) for word in text.split()]
+
+
+def make_model(kind):
+    """Make a model of these words."""
+    return new_model(kind, vocab_size=10, max_length=32, d_model=12, num_heads=3)
+
+
+@torch.no_grad()
+def weights_alone(model, text):
+    """Record every head on a text by itself: (query, key) by head."""
+    with record(model, "*weights") as recording:
+        model(torch.tensor([encode(text)]))
+    return {
+        f"{layer}.{head}": recording[f"layers.{layer}.attention.weights"][0, head]
+        for layer in range(2)
+        for head in range(3)
+    }
 
 
 def measures_of(weights, ids, query):

@@ -7,16 +7,14 @@ import pytest
 import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look import record
 from attnlab.look.census import count, count_heads, merge_censuses, open_census
 from attnlab.look.census.bins import SHARE, Bins, bins_of, distance_bins, distance_words
 from attnlab.look.census.meter import COUNTED
 from attnlab.look.census.result import NO_KIND
 from attnlab.look.corpus import Corpus
 from tests.look.short_texts import TEXTS as SHORT_TEXTS
-from tests.look.short_texts import WORDS, encode, measures_of
+from tests.look.short_texts import WORDS, encode, make_model, measures_of, weights_alone
 from tests.planting import fault_tests, faults_in
-from tests.random_models import new_model
 
 TEXTS = [*SHORT_TEXTS[:3], "", *SHORT_TEXTS[3:]]
 
@@ -24,10 +22,6 @@ TEXTS = [*SHORT_TEXTS[:3], "", *SHORT_TEXTS[3:]]
 @pytest.fixture
 def model():
     return make_model("decoder")
-
-
-def make_model(kind):
-    return new_model(kind, vocab_size=10, max_length=32, d_model=12, num_heads=3)
 
 
 @pytest.fixture(autouse=True)
@@ -71,14 +65,8 @@ def read_alone(model):
     heads = {}
     for number, text in enumerate(TEXTS):
         ids = encode(text)
-        if not ids:
-            continue
-        with torch.no_grad(), record(model, "*weights") as recording:
-            model(torch.tensor([ids]))
-        for layer in range(2):
-            for head in range(3):
-                weights = recording[f"layers.{layer}.attention.weights"][0, head]
-                heads.setdefault(f"{layer}.{head}", {})[number] = ids, by_hand(weights, ids)
+        for head, weights in weights_alone(model, text).items() if ids else ():
+            heads.setdefault(head, {})[number] = ids, by_hand(weights, ids)
     return heads
 
 

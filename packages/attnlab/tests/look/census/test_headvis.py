@@ -9,27 +9,16 @@ from collections import defaultdict
 from functools import partial
 
 import pytest
-import torch
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look import record
 from attnlab.look.census import HeadVis, count_heads, open_headvis, write_headvis
-from tests.look.census.test_census import TEXTS, corpus, encode, make_model
+from tests.look.census.test_census import TEXTS, corpus
+from tests.look.short_texts import encode, make_model, weights_alone
 from tests.planting import fault_tests, faults_in, run_test
 from tests.random_models import new_model
 
 LENGTH = max(len(text.split()) for text in TEXTS)
-
-
-def weights_of(model, text):
-    with torch.no_grad(), record(model, "*weights") as recording:
-        model(torch.tensor([encode(text)]))
-    return {
-        f"{layer}.{head}": recording[f"layers.{layer}.attention.weights"][0, head].tolist()
-        for layer in range(2)
-        for head in range(3)
-    }
 
 
 def scores_by_formula(all_weights):
@@ -38,7 +27,7 @@ def scores_by_formula(all_weights):
     for text, heads in all_weights.items():
         ids = encode(text)
         for head, weights in heads.items():
-            for query, row in enumerate(weights):
+            for query, row in enumerate(weights.tolist()):
                 again = [key for key in range(1, query + 1) if ids[key - 1] == ids[query]]
                 parts = {
                     "self_attention_score": row[query],
@@ -62,7 +51,7 @@ def scores_by_formula(all_weights):
 
 def check_weights(found, expected):
     """The kept weights are the eight largest of each row, of 0.005 or more; the others unknown."""
-    for row, kept in zip(expected, found.tolist(), strict=True):
+    for row, kept in zip(expected.tolist(), found.tolist(), strict=True):
         largest = sorted(row, reverse=True)[:8]
         for weight, found in zip(row, kept, strict=True):
             if math.isnan(found):
@@ -83,7 +72,7 @@ def test_a_census_is_written_as_headvis_defines_it_and_read_again(kind, tmp_path
     assert tree.heads == census.heads
     for name in ("qk_distance", "qk_distance_variance"):
         assert (name in tree.metrics) != (kind == "encoder")
-    weights = {text: weights_of(model, text) for text in filter(None, TEXTS)}
+    weights = {text: weights_alone(model, text) for text in filter(None, TEXTS)}
     expected = scores_by_formula(weights)
     for row in tree.table():
         for name in tree.metrics:

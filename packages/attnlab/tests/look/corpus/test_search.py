@@ -7,24 +7,16 @@ import pytest
 import torch
 
 from attnlab.errors import CouldNotRun, WrongUsage
-from attnlab.look import record
 from attnlab.look.corpus import MEASURES, Corpus, measures, open_corpus_search, search_corpus, tally
 from attnlab.look.corpus import search as searching
 from attnlab.look.corpus.text_rows import rows_of
-from tests.look.short_texts import TEXTS, WORDS, encode, measures_of
+from tests.look.short_texts import TEXTS, WORDS, encode, make_model, measures_of, weights_alone
 from tests.planting import fault_tests, faults_in
-from tests.random_models import new_model
-
-LONGEST = 32
 
 
 @pytest.fixture
 def encoder():
-    return make_encoder()
-
-
-def make_encoder():
-    return new_model("encoder", vocab_size=10, max_length=LONGEST, d_model=12, num_heads=3)
+    return make_model("encoder")
 
 
 def search(model, measure, texts=TEXTS, **options):
@@ -44,17 +36,13 @@ def check_encoder(found, encoder, measure):
     best = {head: {} for head in found.heads}
     for number, text in enumerate(TEXTS):
         ids = encode(text)
-        with torch.no_grad(), record(encoder.eval(), "*weights") as recording:
-            encoder(torch.tensor([ids]))
-        for layer in range(2):
-            weights = recording[f"layers.{layer}.attention.weights"][0]
-            for head in range(3):
-                rows = enumerate(weights[head].tolist())
-                own = [measures_of(row, ids, query)[measure] for query, row in rows]
-                own = [each for each in own if each is not None]
-                values[f"{layer}.{head}"] += own
-                if own:
-                    best[f"{layer}.{head}"][number] = max(own)
+        for head, weights in weights_alone(encoder, text).items():
+            rows = enumerate(weights.tolist())
+            own = [measures_of(row, ids, query)[measure] for query, row in rows]
+            own = [each for each in own if each is not None]
+            values[head] += own
+            if own:
+                best[head][number] = max(own)
     for head, row in by_head(found).items():
         assert row["count"] == len(values[head])
         if not values[head]:
@@ -74,7 +62,7 @@ def check_encoder(found, encoder, measure):
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_every_measure_says_what_reading_each_text_alone_would(measure):
-    encoder = make_encoder()
+    encoder = make_model("encoder")
     check_encoder(search(encoder, measure, top=3), encoder, measure)
 
 
