@@ -13,6 +13,12 @@ from tests.random_models import given, run
 EXACT = {torch.float64: 1e-12, torch.float32: 1e-5}
 
 
+def pair(seed, **fixed):
+    """Draw a decoder with its inputs, and other inputs to hold it against."""
+    each = given(seed, "decoder", **fixed)
+    return each, (each.inputs + 1) % 11
+
+
 def one_by_one(each, edits, metric, **told):
     """Measure each edit by itself, a whole forward pass each: (edit, row)."""
     plain = run(each)

@@ -13,9 +13,9 @@ from attnlab.edits.effects.metrics import Metric, prepare_metric
 from attnlab.errors import WrongUsage
 from attnlab.look.recording import record
 from attnlab.sites import Hook, installed
-from tests.edits.effects.checks import close
+from tests.edits.effects.checks import close, pair
 from tests.planting import fault_tests, faults_in
-from tests.random_models import given, run
+from tests.random_models import run
 
 SMOOTH = {"activation": "gelu", "num_layers": 2, "positions": "learned"}
 
@@ -44,8 +44,7 @@ def measured(each, other, changes):
 def check_slope(seed):
     """By gradient: how fast the metric of the corrupted run changes where a value begins to move,
     times the whole way."""
-    each = given(seed, "decoder", **SMOOTH)
-    other = (each.inputs + 1) % 11
+    each, other = pair(seed, **SMOOTH)
     found = patch_all(*each.whole, other, "heads", estimate="gradient", **each.loss)
     runs = []
     for tokens in (each.inputs, other):
@@ -64,8 +63,7 @@ def check_slope(seed):
 def check_whole_way(seed):
     """Integrated: over all positions of the first layer's stream the estimates add up to what the
     runs differ by."""
-    each = given(seed, "decoder", **SMOOTH)
-    other = (each.inputs + 1) % 11
+    each, other = pair(seed, **SMOOTH)
     found = patch_all(*each.whole, other, "stream", estimate="integrated", **each.loss)
     changes = found.after - found.ends.corrupted
     wanted = found.ends.clean - found.ends.corrupted
@@ -75,8 +73,7 @@ def check_whole_way(seed):
 
 def check_curves(seed):
     """Each point is what the edits give together; the ends are the two runs."""
-    each = given(seed, "decoder", **SMOOTH)
-    other = (each.inputs + 1) % 11
+    each, other = pair(seed, **SMOOTH)
     order = patch_all(*each.whole, other, "heads", **each.loss)
     curves = patch_together(*each.whole, other, order, **each.loss)
     places = [place for place, _ in order.largest(len(order.places))]
@@ -104,8 +101,7 @@ def test_estimates_and_curves_are_what_they_stand_for(name, seed):
 
 
 def test_what_is_linear_is_estimated_exactly():
-    each = given(3, "decoder", norm_place="none", final_norm=False, num_layers=1)
-    other = (each.inputs + 1) % 11
+    each, other = pair(3, norm_place="none", final_norm=False, num_layers=1)
     measure = {"metric": "logit", "target": each.labels}
     for estimate in ("gradient", "integrated"):
         exact = patch_all(*each.whole, other, "mlps", **measure)
@@ -116,15 +112,14 @@ def test_what_is_linear_is_estimated_exactly():
 
 
 def test_the_gradients_of_parameters_stay_as_they_are():
-    each = given(0, "decoder")
-    patch_all(*each.whole, (each.inputs + 1) % 11, "heads", estimate="gradient", **each.loss)
+    each, other = pair(0)
+    patch_all(*each.whole, other, "heads", estimate="gradient", **each.loss)
     assert all(parameter.grad is None for parameter in each.model.parameters())
 
 
 def test_integrated_is_what_captum_gives_for_the_embedding():
     attr = pytest.importorskip("captum.attr", reason="a comparison; pip install captum")
-    each = given(1, "decoder", **SMOOTH)
-    other = (each.inputs + 1) % 11
+    each, other = pair(1, **SMOOTH)
     found = patch_all(*each.whole, other, "stream", estimate="integrated", **each.loss)
     plain = run(each)
     own = prepare_metric(Metric("loss", each.labels), plain)
@@ -141,16 +136,15 @@ def test_integrated_is_what_captum_gives_for_the_embedding():
 
 
 def test_runs_read_together_are_those_read_one_after_the_other(monkeypatch):
-    each = given(1, "decoder", **SMOOTH)
-    other, options = (each.inputs + 1) % 11, {"estimate": "integrated", **each.loss}
+    each, other = pair(1, **SMOOTH)
+    options = {"estimate": "integrated", **each.loss}
     together = patch_all(*each.whole, other, "heads", **options)
     monkeypatch.setattr("attnlab.edits.effects.estimates._MOST_TOKENS", 1)
     close(patch_all(*each.whole, other, "heads", **options).after, together.after, torch.float64)
 
 
 def test_what_cannot_be_estimated_is_said():
-    each = given(0, "decoder")
-    other = (each.inputs + 1) % 11
+    each, other = pair(0)
     right = run(each).argmax(-1)  # so that both runs differ
     with pytest.raises(WrongUsage, match="accuracy has no gradient"):
         patch_all(*each.whole, other, metric="accuracy", target=right, estimate="gradient")
@@ -161,8 +155,7 @@ def test_what_cannot_be_estimated_is_said():
 
 
 def test_an_area_is_one_half_where_all_places_do_their_share():
-    each = given(3, "decoder", norm_place="none", final_norm=False, num_layers=1)
-    other = (each.inputs + 1) % 11
+    each, other = pair(3, norm_place="none", final_norm=False, num_layers=1)
     measure = {"metric": "logit", "target": each.labels}
     order = [PatchTarget("layers.0.feed_forward.output", None, 0)] * 2
     curves = patch_together(*each.whole, other, order, **measure)
