@@ -57,25 +57,22 @@ def compiled():
 
 
 def report():
-    claims = tuple(
-        Claim(f"claim {number}", EVIL * 9, EVIL * 9, "x" * 999, number > 3 or None)
-        for number in range(40)
-    )
+    long = (EVIL * 9, EVIL * 9, "x" * 999)
+    claims = tuple(Claim(f"claim {number}", *long, number > 3 or None) for number in range(40))
     return Report(EVIL, {"seed": 1, "settings": {"all": list(range(9999))}}, claims, [], CONTENT)
+
+
+SHORT = {"steps": 2, "layout": "sequential", "most_judged": 5}
 
 
 @cache
 def population():
-    return attnlab.train_population(
-        "sorting", seeds=range(3), steps=2, layout="sequential", most_judged=5
-    )
+    return attnlab.train_population("sorting", seeds=range(3), **SHORT)
 
 
 @cache
 def sweep():
-    return attnlab.sweep(
-        "sorting", seeds=range(2), rank=[1, 2], steps=2, layout="sequential", most_judged=5
-    )
+    return attnlab.sweep("sorting", seeds=range(2), rank=[1, 2], **SHORT)
 
 
 def search():
@@ -98,23 +95,15 @@ def trace():
 
 
 def head_trace():
-    return HeadTrace(
-        "layers.0.attention.weights",
-        0,
-        tuple((1.0,) * number for number in range(1, 99)),
-        (EVIL,) * 99,
-    )
+    rows = tuple((1.0,) * number for number in range(1, 99))
+    return HeadTrace("layers.0.attention.weights", 0, rows, (EVIL,) * 99)
 
 
 def certificate():
-    edits = [
-        attnlab.edits.ScaleHead(layer=layer, head=head, factor=2.0)
-        for layer in range(4)
-        for head in range(9)
-    ]
-    with attnlab.edit(
-        model(), *edits, attnlab.edits.ZeroSite(site="*feed_forward.output")
-    ) as found:
+    places = [(layer, head) for layer in range(4) for head in range(9)]
+    edits = [attnlab.edits.ScaleHead(layer=layer, head=head, factor=2.0) for layer, head in places]
+    edits.append(attnlab.edits.ZeroSite(site="*feed_forward.output"))
+    with attnlab.edit(model(), *edits) as found:
         model()(IDS)
     return found
 
@@ -227,15 +216,8 @@ EXAMPLES = {
 }
 
 # Values of a line or less, which say all that they are; modules print as PyTorch prints them.
-SMALL = {
-    "Claim",
-    "Difference",
-    "Interval",
-    "PatchTarget",
-    "Problem",
-    "RunReader",
-    "ProblemDescription",
-}
+SMALL = {"Claim", "Difference", "Interval", "PatchTarget", "Problem"}
+SMALL |= {"RunReader", "ProblemDescription"}
 
 
 def classes_in(annotation):
@@ -389,14 +371,8 @@ def test_a_result_that_cannot_be_read_says_why_instead_of_failing():
 
 def test_what_is_left_out_is_counted():
     card = Card("Many", columns=("a", "b"), rows=[[number, "x"] for number in range(100)])
-    assert card_text(card, 5).splitlines() == [
-        "Many",
-        "  a  b",
-        "  0  x",
-        "  1  x",
-        "  2  x",
-        "… 97 more lines",
-    ]
+    shown = ["Many", "  a  b", "  0  x", "  1  x", "  2  x", "… 97 more lines"]
+    assert card_text(card, 5).splitlines() == shown
     assert len(card_text(card).splitlines()) == 102
 
 

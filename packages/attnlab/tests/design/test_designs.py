@@ -12,7 +12,7 @@ DESIGNS = (identity, copy_first, unique)
 
 
 @pytest.mark.parametrize("make", DESIGNS)
-@pytest.mark.parametrize("tolerance", [1e-12, 1e-6, 1e-3, 0.1, 0.4])
+@pytest.mark.parametrize("tolerance", [1e-12, 1e-3, 0.4])
 @pytest.mark.parametrize("longest", [2, 4])
 def test_the_computed_gain_never_fails_and_one_percent_less_fails(make, tolerance, longest):
     design = make(tolerance, longest=longest)

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -94,42 +95,42 @@ def test_onednn_gives_the_output_and_the_gradients_of_the_default_path(lead, has
         assert_close(actual, expected, 2 * bound, "oneDNN")
 
 
-@pytest.mark.usefixtures("_has_onednn")
-@BIAS
-def test_onednn_gives_second_derivatives_too(has_bias):
-    def compute():
-        leaves = [leaf for leaf in inputs((509,), has_bias=has_bias) if leaf is not None]
-        first = torch.autograd.grad(linear(*leaves).pow(3).sum(), leaves, create_graph=True)
-        return torch.autograd.grad(sum(g.square().mean() for g in first), leaves)
-
-    for actual, expected in both_paths(compute):
-        assert_relatively_close(actual, expected, "oneDNN, second derivative")
+def second_derivatives(*, has_bias):
+    leaves = [leaf for leaf in inputs((509,), has_bias=has_bias) if leaf is not None]
+    first = torch.autograd.grad(linear(*leaves).pow(3).sum(), leaves, create_graph=True)
+    return torch.autograd.grad(sum(g.square().mean() for g in first), leaves)
 
 
-@pytest.mark.usefixtures("_has_onednn")
-def test_whichever_of_the_three_is_trainable_gets_its_gradient():
-    for trainable in range(3):
+def gradient_of(trainable):
+    """Compute the gradient of the only one of the three that is trainable."""
+    leaves = inputs((509,), grad=False)
+    leaves[trainable].requires_grad_()
+    linear(*leaves).square().sum().backward()
+    return [leaves[trainable].grad]
 
-        def compute(trainable=trainable):
-            leaves = inputs((509,), grad=False)
-            leaves[trainable].requires_grad_()
-            linear(*leaves).square().sum().backward()
-            return [leaves[trainable].grad]
 
-        for actual, expected in both_paths(compute):
-            assert_relatively_close(actual, expected)
+def forward_mode():
+    x, weight, bias = inputs((509,), grad=False)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, torch.ones_like(x))
+        return [forward_ad.unpack_dual(linear(dual, weight, bias)).tangent]
+
+
+DERIVATIVES = {
+    "second": partial(second_derivatives, has_bias=True),
+    "second, no bias": partial(second_derivatives, has_bias=False),
+    "of the input alone": partial(gradient_of, 0),
+    "of the weight alone": partial(gradient_of, 1),
+    "of the bias alone": partial(gradient_of, 2),
+    "forward mode": forward_mode,
+}
 
 
 # torch's own, at its first dual number
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated")
 @pytest.mark.usefixtures("_has_onednn")
-def test_forward_mode_derivatives_survive():
-    def compute():
-        x, weight, bias = inputs((509,), grad=False)
-        with forward_ad.dual_level():
-            dual = forward_ad.make_dual(x, torch.ones_like(x))
-            return [forward_ad.unpack_dual(linear(dual, weight, bias)).tangent]
-
+@pytest.mark.parametrize("compute", DERIVATIVES.values(), ids=DERIVATIVES)
+def test_every_derivative_is_that_of_the_default_path(compute):
     for actual, expected in both_paths(compute):
         assert_relatively_close(actual, expected)
 
@@ -204,7 +205,7 @@ def test_what_the_probe_found_is_remembered_and_a_fresh_one_measures_again(memor
     assert os.listdir(memory.parent) == [memory.name]
 
 
-BROKEN = [b"", b"[1, 2]", b'{"%s": "fast"}', b"\xff\xfe", b"[" * 100_000]
+BROKEN = [b"", b'{"%s": "fast"}', b"[" * 100_000]
 
 
 @pytest.mark.usefixtures("_has_onednn")
@@ -217,15 +218,13 @@ def test_a_corrupt_memory_does_no_harm(memory, content):
     assert probe.ratio > 0
 
 
-@pytest.mark.parametrize("obstacle", ["a file", "a folder", "gone"])
-def test_a_folder_that_cannot_be_written_does_no_harm(memory, monkeypatch, obstacle):
+@pytest.mark.parametrize("obstacle", ["a file", "a folder"])
+def test_a_folder_that_cannot_be_written_does_no_harm(memory, obstacle):
     # Root ignores permissions, so what stands in the way is of the wrong kind.
     if obstacle == "a file":
         memory.parent.write_text("in the way")
-    elif obstacle == "a folder":
-        memory.mkdir(parents=True)
     else:
-        monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+        memory.mkdir(parents=True)
     matrix_path_probe()
     assert_relatively_close(linear(*inputs((509,))), F.linear(*inputs((509,))))
 

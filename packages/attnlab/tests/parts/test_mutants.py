@@ -72,8 +72,8 @@ SINUSOIDS = (
     of_positions.test_sinusoids_are_added_at_their_offset_however_long_and_in_whatever_precision,
 )
 LEARNED = (of_positions.test_learned_positions_are_rows_of_their_weight,)
-LAYER_NORM = (of_norms.test_layer_norm_is_its_formula_the_reference_and_torch, (2, 3, 11), 0.1)
-RMS_NORM = (of_norms.test_rms_norm_is_its_formula_the_reference_and_torch, (2, 3, 11), 0.1)
+NORM = of_norms.test_each_norm_is_its_formula_the_reference_and_torch
+LAYER_NORM, RMS_NORM = ((NORM, kind, 0.1, (2, 3, 11)) for kind in ("layer", "rms"))
 PROJECTION = (of_projections.test_each_head_applies_its_own_weight, True)
 GELU = (of_feed_forward.test_two_layers_and_an_activation_agree_with_the_reference, "gelu")
 SWIGLU = (of_feed_forward.test_swiglu_agrees_with_the_reference,)

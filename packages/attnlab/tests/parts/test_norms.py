@@ -41,36 +41,32 @@ def test_epsilon_stands_inside_the_root():
         assert_close(normed, [expected, -expected], 1e-12)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("epsilon", [1e-5, 0.1])
-def test_layer_norm_is_its_formula_the_reference_and_torch(shape, epsilon):
-    for dtype, bound in BOUND.items():
-        x, gain, bias = (
-            normal(*size, seed=s, dtype=dtype)
-            for s, size in enumerate((shape, shape[-1:], shape[-1:]))
-        )
-        part = LayerNorm(shape[-1], epsilon=epsilon).to(dtype)
-        twin = nn.LayerNorm(shape[-1], epsilon).to(dtype)
-        for module in (part, twin):
-            module.load_state_dict({"weight": gain, "bias": bias})
-        expected = ref.layer_norm(as_array(x), as_array(gain), as_array(bias), epsilon)
-        for actual in (layer_norm(x, gain, bias, epsilon=epsilon), part(x), twin(x)):
-            assert_close(actual, expected, bound if shape[-1] > 1 else 1e-5, f"layer norm, {dtype}")
-        assert LayerNorm(shape[-1], bias=False).bias is None
+NORMS = {
+    "layer": (LayerNorm, nn.LayerNorm, layer_norm, ref.layer_norm),
+    "rms": (RMSNorm, nn.RMSNorm, rms_norm, ref.rms_norm),
+}
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1])
-def test_rms_norm_is_its_formula_the_reference_and_torch(shape, epsilon):
+@pytest.mark.parametrize("kind", NORMS)
+def test_each_norm_is_its_formula_the_reference_and_torch(kind, epsilon, shape):
+    ours, theirs, formula, reference = NORMS[kind]
     for dtype, bound in BOUND.items():
-        x, gain = normal(*shape, dtype=dtype), normal(shape[-1], seed=1, dtype=dtype)
-        part = RMSNorm(shape[-1], epsilon=epsilon).to(dtype)
-        twin = nn.RMSNorm(shape[-1], epsilon).to(dtype)
+        x, numbers = normal(*shape, dtype=dtype), {"weight": normal(shape[-1], seed=1, dtype=dtype)}
+        if kind == "layer":
+            numbers["bias"] = normal(shape[-1], seed=2, dtype=dtype)
+            bound = bound if shape[-1] > 1 else 1e-5
+        part, twin = (
+            ours(shape[-1], epsilon=epsilon).to(dtype),
+            theirs(shape[-1], epsilon).to(dtype),
+        )
         for module in (part, twin):
-            module.load_state_dict({"weight": gain})
-        expected = ref.rms_norm(as_array(x), as_array(gain), epsilon)
-        for actual in (rms_norm(x, gain, epsilon=epsilon), part(x), twin(x)):
-            assert_close(actual, expected, bound, f"rms norm, {dtype}")
+            module.load_state_dict(numbers)
+        expected = reference(as_array(x), *map(as_array, numbers.values()), epsilon)
+        for actual in (formula(x, *numbers.values(), epsilon=epsilon), part(x), twin(x)):
+            assert_close(actual, expected, bound, f"{kind} norm, {dtype}")
+    assert LayerNorm(3, bias=False).bias is None
 
 
 def test_a_constant_position_stays_finite_forward_and_backward():

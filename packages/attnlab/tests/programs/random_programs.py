@@ -30,7 +30,8 @@ class Maker:
 
     def __init__(self, seed):
         self.random = random.Random(seed)
-        self.alphabet = self.random.choice(ALPHABETS)
+        self.pick = self.random.choice
+        self.alphabet = self.pick(ALPHABETS)
         self.made = [tokens, indices]
 
     def program(self, depth):
@@ -41,17 +42,9 @@ class Maker:
 
     def sequence(self, depth):
         if depth == 0 or (len(self.made) > 2 and self.random.random() < 0.2):
-            return self.random.choice(self.made)
-        kinds = [
-            self.map_one,
-            self.map_two,
-            self.count,
-            self.count,
-            self.mean,
-            self.mean,
-            self.add_up,
-        ]
-        found = self.random.choice(kinds)(depth - 1)
+            return self.pick(self.made)
+        kinds = [self.map_one, self.map_two, *[self.count, self.mean] * 2, self.add_up]
+        found = self.pick(kinds)(depth - 1)
         self.made.append(found)
         return found
 
@@ -66,23 +59,19 @@ class Maker:
     def map_one(self, depth):
         found = self.sequence(depth)
         values = self.values(found)
-        results = self.random.choice(
-            [(True, False), ("x", "y", "z"), (0, 1, 5), (-1, Fraction(1, 2))]
-        )
-        table = {value: self.random.choice(results) for value in values}
+        results = self.pick([(True, False), ("x", "y", "z"), (0, 1, 5), (-1, Fraction(1, 2))])
+        table = {value: self.pick(results) for value in values}
         return found.map(table.__getitem__)
 
     def map_two(self, depth):
         one, two = self.sequence(depth), self.sequence(depth)
         if are_numbers(self.values(one)) and are_numbers(self.values(two)):
-            kind = self.random.choice(
-                [operator.add, operator.sub, operator.lt, operator.eq, max, min]
-            )
+            kind = self.pick([operator.add, operator.sub, operator.lt, operator.eq, max, min])
             if kind in (operator.add, operator.sub, operator.lt):
                 return kind(one, two)
             return apply(kind, one, two)
         if self.random.random() < 0.5:
-            return where(one == self.random.choice(self.values(one)), two, one)
+            return where(one == self.pick(self.values(one)), two, one)
         return apply(lambda a, b: a == b, one, two)
 
     def selector(self, depth):
@@ -96,36 +85,32 @@ class Maker:
             return everything
         one = self.sequence(min(depth, 1))
         if self.random.random() < 0.4:
-            return select(
-                one, self.random.choice(self.values(one)), self.random.choice(["==", "!="])
-            )
-        two = self.random.choice([one, one, self.sequence(min(depth, 1))])
+            return select(one, self.pick(self.values(one)), self.pick(["==", "!="]))
+        two = self.pick([one, one, self.sequence(min(depth, 1))])
         both = [*self.values(one), *self.values(two)]
         if are_numbers(both) or all(isinstance(value, str) for value in both):
-            return select(one, two, self.random.choice(["==", "!=", "<", "<=", ">", ">="]))
-        return select(one, two, self.random.choice(["==", "!="]))
+            return select(one, two, self.pick(["==", "!=", "<", "<=", ">", ">="]))
+        return select(one, two, self.pick(["==", "!="]))
 
     def count(self, depth):
         return selector_width(self.selector(min(depth, 2)))
 
     def add_up(self, depth):
-        values = self.random.choice(
-            [indices, tokens == self.alphabet[0], self.number(min(depth, 1))]
-        )
+        values = self.pick([indices, tokens == self.alphabet[0], self.number(min(depth, 1))])
         return total(self.selector(min(depth, 2)), values)
 
     def mean(self, depth):
         selector = self.selector(min(depth, 2))
         shape = self.random.random()
         if shape < 0.35:
-            chosen = best(selector, self.random.choice([indices, -indices]))
+            chosen = best(selector, self.pick([indices, -indices]))
             values = self.sequence(depth)
-            default = self.random.choice(self.values(values))
+            default = self.pick(self.values(values))
             return aggregate(chosen, values, default)
         if shape < 0.5:
-            by = self.random.choice([-1, 1, 2])
+            by = self.pick([-1, 1, 2])
             return aggregate(select(indices, indices - by, "=="), tokens, self.alphabet[0])
-        return aggregate(selector, self.number(min(depth, 1)), self.random.choice([0, 1, -1]))
+        return aggregate(selector, self.number(min(depth, 1)), self.pick([0, 1, -1]))
 
 
 def random_program(seed):

@@ -115,7 +115,9 @@ def test_a_blocked_cell_with_weight_is_shown_and_not_hidden():
     assert np.isnan(values[0, 4])
 
 
-def test_facts_are_those_of_the_exact_weights():
+@pytest.mark.parametrize("band", [1 << 20, 300])  # weights that are read at a time
+def test_facts_are_those_of_the_exact_weights(band, monkeypatch):
+    monkeypatch.setattr("attnlab.draw.attention.pattern._BAND", band)
     pattern = make_pattern(queries=40)
     (layer,) = fit_maps([pattern], max_bytes=ROOM)["groups"][0]["layers"]
     weights = np.asarray(pattern.weights, np.float64)
