@@ -373,19 +373,16 @@ def test_a_hidden_unit_below_zero_passes_no_error_on(value, error, left):
     assert found.error.item() == pytest.approx(left, abs=1e-14)
 
 
-def test_a_value_that_the_model_cannot_give_is_wrong():
-    """It has no logit; the last one must not stand for it."""
-    compiled = compile_program(Program(language.tokens, "ab", "same"), 2)
-    other = Program(language.tokens.map({"a": "a", "b": "x"}.get), "ab", "other")
-    assert str(prove_program(compiled, other).counterexample) == "b, position 0: expected x; got b"
-
-
-def test_a_tie_is_wrong_and_said_to_be_one():
+def test_a_tie_and_a_value_that_the_model_cannot_give_are_wrong():
     program = library.reverse("ab")
     compiled = compile_program(program, 2)
     with attnlab.edit(compiled.model, attnlab.ZeroHead(layer=1, head=0)):
         proof = prove_program(compiled, program)
     assert "a, position 0: expected a; got a, but not clearly" in str(proof)
+    # It has no logit; the last one must not stand for it.
+    compiled = compile_program(Program(language.tokens, "ab", "same"), 2)
+    other = Program(language.tokens.map({"a": "a", "b": "x"}.get), "ab", "other")
+    assert str(prove_program(compiled, other).counterexample) == "b, position 0: expected x; got b"
 
 
 def test_an_edited_model_is_not_sure():
@@ -425,20 +422,6 @@ def test_a_program_whose_file_was_changed_is_not_opened(folder):
                 open_compiled(folder)
 
 
-def test_a_program_beside_another_model_is_not_opened(folder, tmp_path):
-    other = compile_program(library.reverse("abc"), 4).save(tmp_path / "other")
-    (other / "program.json").write_bytes((folder / "program.json").read_bytes())
-    with pytest.raises(CouldNotRun, match=r"it belongs to another config\.json"):
-        open_compiled(other)
-
-
-def test_a_wide_tolerance_proves_no_other_value():
-    compiled = compile_program(library.hist("ab"), 3)
-    with torch.no_grad():
-        compiled.model.head.bias += 1
-    assert not prove_program(replace(compiled, tolerance=9.0), library.hist("ab")).holds
-
-
 def test_formulas_of_another_model_are_refused():
     compiled = compile_program(library.hist("ab"), 3)
     other = Encoder(replace(compiled.model.config, activation="swiglu"))
@@ -449,11 +432,6 @@ def test_formulas_of_another_model_are_refused():
         prove_program(compiled, library.hist("ab"))
 
 
-def test_nothing_is_proved_of_no_inputs():
-    program = library.hist("abc")
-    assert not prove_program(compile_program(program, 2), program, max_inputs=1).is_sure
-
-
 def test_long_inputs_are_searched_and_called_so():
     program = library.hist("abc")
     compiled = compile_program(program, 9)
@@ -461,15 +439,23 @@ def test_long_inputs_are_searched_and_called_so():
     assert (proof.proved_to, proof.inputs, proof.searched) == (5, 363, 2_000)
     assert "2,000 of 6 to 9 tokens, at random" in str(proof)
     assert proof.outputs == prove_program(compiled, program, longest=5).outputs
+    assert not prove_program(compiled, program, max_inputs=1).is_sure
+    with torch.no_grad():
+        compiled.model.head.bias += 1  # a wide tolerance proves no other value
+    assert not prove_program(replace(compiled, tolerance=9.0), program, longest=3).holds
 
 
-def test_what_cannot_be_opened_is_told_in_a_sentence(folder):
+def test_what_cannot_be_opened_is_told_in_a_sentence(folder, tmp_path):
     with pytest.raises(WrongUsage, match="from 1 to 5 tokens"):
         open_compiled(folder).ids(["aaaaaa"])
     with pytest.raises(WrongUsage, match="takes inputs of one length"):
         open_compiled(folder).ids("ab")
     with pytest.raises(WrongUsage, match="one or more of the tokens a, b, c; got 'x'"):
         open_compiled(folder)("xa")
+    other = compile_program(library.reverse("abc"), 4).save(tmp_path / "other")
+    (other / "program.json").write_bytes((folder / "program.json").read_bytes())
+    with pytest.raises(CouldNotRun, match=r"it belongs to another config\.json"):
+        open_compiled(other)
     (folder / "program.json").write_text('{"format": "attnlab program 1"}')
     with pytest.raises(CouldNotRun, match="damaged"):
         open_compiled(folder)
@@ -552,7 +538,7 @@ def mutated(compiled, random):
     return found
 
 
-@pytest.mark.parametrize("number", [42, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [60, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_no_mutated_model_gets_a_false_certificate(number):
     """Whatever is certified is right, by an oracle, in another order of summation too."""
     random = np.random.default_rng(0)

@@ -49,6 +49,11 @@ def test_a_program_is_shown_compiled_proved_and_saved(written, tmp_path, capsys)
     assert isinstance(attnlab.load(out), Encoder)
     assert main(["compile", written(SORT), "--out", str(out)]) == 3
     assert "exists already" in capsys.readouterr().err
+    assert main(["compile", written(SORT), "--length", "3", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["holds"], told["is_sure"], told["inputs"]) == (True, True, 39)
+    assert main(["compile", "nowhere.py"]) == 3
+    assert "there is no file nowhere.py" in capsys.readouterr().err
 
 
 def test_a_line_has_the_value_of_what_it_names(written, capsys):
@@ -69,12 +74,6 @@ def test_what_gets_no_certificate_is_told_so(written, tmp_path, capsys):
     found = capsys.readouterr().out
     assert ("no certificate was written" in found) == ("rounding may exceed" in found)
     assert "rounding may exceed" in found
-
-
-def test_json_says_whether_it_holds(written, capsys):
-    assert main(["compile", written(SORT), "--length", "3", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["holds"], told["is_sure"], told["inputs"]) == (True, True, 39)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +98,3 @@ def test_a_mistake_is_one_sentence(written, capsys, text, options, words):
     found = capsys.readouterr()
     assert words in found.err
     assert "Traceback" not in found.err
-
-
-def test_a_file_that_is_not_there(capsys):
-    assert main(["compile", "nowhere.py"]) == 3
-    assert "there is no file nowhere.py" in capsys.readouterr().err

@@ -113,31 +113,23 @@ def test_resume_goes_on_with_what_is_unfinished_and_with_nothing_else(tmp_path, 
     assert content_of(out) == whole
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path, capsys):
+def test_a_folder_of_something_else_or_in_use_is_left_alone(tmp_path, capsys):
     command, out = compiling(tmp_path)
     out.mkdir()
     (out / "thesis.txt").write_text("years of work")
     assert main(command) == 3
     assert content_of(out) == {"thesis.txt": b"years of work"}
     (out / "thesis.txt").unlink()
-    assert main(command) == 0  # an empty folder is taken
-    assert main([*command[:-1], str(tmp_path / "program.py")]) == 3  # a file in its place
-
-
-def test_two_commands_do_not_write_into_one_folder(tmp_path, capsys):
-    command, out = compiling(tmp_path)
-    out.mkdir()
     with locked(out):
         assert main(command) == 3
     assert "is writing into" in capsys.readouterr().err
     assert not content_of(out)
-
-
-def test_a_refusal_leaves_no_folder(tmp_path, capsys):
-    command, out = compiling(tmp_path, PROGRAM.replace('"=="), tokens)', '"<"), tokens)'))
-    assert main(command) == 2
+    assert main(command) == 0  # an empty folder is taken
+    assert main([*command[:-1], str(tmp_path / "program.py")]) == 3  # a file in its place
+    refused, _ = compiling(tmp_path, PROGRAM.replace('"=="), tokens)', '"<"), tokens)'))
+    assert main([*refused[:-1], str(tmp_path / "none")]) == 2
     assert "nothing" in capsys.readouterr().err
-    assert not out.exists()
+    assert not (tmp_path / "none").exists()
 
 
 LABELS = """
@@ -242,11 +234,7 @@ def test_an_interrupted_proof_of_a_program_is_not_of_one_that_differs_in_a_map(t
     with pytest.raises(CouldNotRun, match="of a program with other answers"):
         prove_program(compiled, copying("z", 1), state=state)
     assert prove_program(compiled, copying("a", 1), state=state).holds
-
-
-def test_a_program_that_differs_in_longer_inputs_alone_is_refuted_when_it_goes_on(tmp_path):
-    state = tmp_path / "proof.json"
-    compiled = interrupted_proof(6, state)
-    proof = prove_program(compiled, copying("z", 6), state=state)
+    # One that differs in longer inputs alone is refuted when it goes on.
+    proof = prove_program(interrupted_proof(6, state), copying("z", 6), state=state)
     assert not proof.holds
     assert len(proof.counterexample.tokens) == 6
