@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,22 +71,33 @@ def _counted(
     return call
 
 
-def killed_at(nth: int, command: list[str]) -> bool:
-    """Run a command in a process of its own that is killed before its nth write; tell whether it
-    was."""
+def in_copy(work: Callable[[], int]) -> int:
+    """Do something in a copy of this process, which has imported all; return its exit code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
         process = os.fork()
     if not process:
         status = 99
         try:
-            sys.stdout = sys.stderr = io.StringIO()
-            with disturbed(nth, lambda: os.kill(os.getpid(), signal.SIGKILL)):
-                status = main(command)
+            signal.alarm(300)
+            status = work()
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
-    _, status = os.waitpid(process, 0)
-    code = os.waitstatus_to_exitcode(status)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def killed_at(nth: int, command: list[str]) -> bool:
+    """Run a command in a process of its own that is killed before its nth write; tell whether it
+    was."""
+
+    def run() -> int:
+        sys.stdout = sys.stderr = io.StringIO()
+        with disturbed(nth, lambda: os.kill(os.getpid(), signal.SIGKILL)):
+            return main(command)
+
+    code = in_copy(run)
     assert code in (0, 1, -signal.SIGKILL), code
     return code == -signal.SIGKILL
 

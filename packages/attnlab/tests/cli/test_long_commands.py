@@ -8,13 +8,14 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("tokenizers")
 
+from attnlab.draw import long_text_report
 from attnlab.look.corpus import open_corpus_search
 from attnlab.look.long_text import open_document, summarize
 from tests.pretrained.speaking import SENTENCES, saved
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory):
+def work(tmp_path_factory, opened_once):
     parent = tmp_path_factory.mktemp("long")
     saved("llama", parent / "llama")
     (parent / "book.txt").write_text(" ".join(SENTENCES * 4), encoding="utf-8")
@@ -34,6 +35,7 @@ def _elsewhere(work, monkeypatch):
 
 def test_a_document_is_read_kept_stopped_and_gone_on_with(run, monkeypatch):
     asked = "look llama --document book.txt --tiles 16 --out book"
+    monkeypatch.setattr(long_text_report, "save_figure", lambda _, path: path.touch())
     whole = summarize.Summarizer._write
 
     def stop(self, part, summary, call):
@@ -96,7 +98,5 @@ def test_search_prints_and_keeps_what_was_found(run):
         ("search llama --corpus empty.txt", 2, "no text could be read"),
     ],
 )
-def test_mistakes_get_one_sentence_and_a_status(run, typed, status, told):
-    found, _, error = run(typed)
-    assert (found, error.count("\n")) == (status, 1), error
-    assert told in error
+def test_mistakes_get_one_sentence_and_a_status(refused, typed, status, told):
+    refused(typed, status, told)

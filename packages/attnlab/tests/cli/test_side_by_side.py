@@ -73,35 +73,25 @@ def test_the_screen_is_in_order_though_the_second_is_the_quicker(capsys, tmp_pat
     assert capsys.readouterr().err.splitlines() == lines
 
 
-def test_a_process_that_is_killed_fails_alone(capsys, tmp_path):
-    makes = {"killed": end_by_signal, "other": partial(write, "other")}
-    outcomes = dict(outcomes_of(makes, tmp_path))
-    assert "its process ended with signal 9" in str(outcomes["killed"])
-    assert outcomes["killed"].exit_status == 3
+ERRORS = {
+    "wrong": (WrongUsage("seeds must be fewer."), 2, "seeds must be fewer."),
+    "full": (OSError(28, "No space left on device", "runs/a"), 3, "could not use runs/a: No space"),
+    "large": (MemoryError(), 3, "there is not enough memory for this"),
+    "fault": (ValueError("a fault of ours"), 3, "its process ended with exit status 1"),
+    "killed": (None, 3, "its process ended with signal 9"),
+}
+
+
+def test_a_process_that_fails_fails_alone_with_its_words_and_status(tmp_path):
+    makes = {
+        name: partial(fail, error) if error else end_by_signal
+        for name, (error, *_) in ERRORS.items()
+    }
+    outcomes = dict(outcomes_of({**makes, "other": partial(write, "other")}, tmp_path))
+    for name, (_, status, words) in ERRORS.items():
+        assert words in str(outcomes[name])
+        assert outcomes[name].exit_status == status
     assert outcomes["other"][0] == "the report of other"
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "words"),
-    [
-        (WrongUsage("seeds must be fewer."), 2, "seeds must be fewer."),
-        (OSError(28, "No space left on device", "runs/a"), 3, "could not use runs/a: No space"),
-        (MemoryError(), 3, "there is not enough memory for this"),
-        (ValueError("a fault of ours"), 3, "its process ended with exit status 1"),
-    ],
-)
-def test_an_error_comes_through_with_its_words_and_status(tmp_path, error, status, words):
-    makes = {"failing": partial(fail, error), "other": partial(write, "other")}
-    outcomes = dict(outcomes_of(makes, tmp_path))
-    assert words in str(outcomes["failing"])
-    assert outcomes["failing"].exit_status == status
-    assert outcomes["other"][0] == "the report of other"
-
-
-def test_a_name_that_is_taken_gets_a_number(tmp_path):
-    makes = {"one": partial(write, "one"), "two": partial(write, "two")}
-    assert [folder.name for _, (_, folder) in outcomes_of(makes, tmp_path)] == ["one", "two"]
-    assert [folder.name for _, (_, folder) in outcomes_of(makes, tmp_path)] == ["one-2", "two-2"]
 
 
 def test_ctrl_c_lets_each_save_and_names_all_that_can_go_on(capsys, monkeypatch, tmp_path):
@@ -118,19 +108,15 @@ def test_ctrl_c_lets_each_save_and_names_all_that_can_go_on(capsys, monkeypatch,
         list(outcomes_of(makes, tmp_path))
     assert all((folder / "saved").exists() for folder in folders)
     assert failures.explain(KeyboardInterrupt()) == 130
-    assert (
-        capsys.readouterr()
-        .err.splitlines()[-1]
-        .endswith(
-            f"the results so far are in {folders[0]} and {folders[1]}; to go on: attnlab resume "
-            f"{folders[0]}; attnlab resume {folders[1]}"
-        )
-    )
+    told = f"{folders[0]} and {folders[1]}; to go on: attnlab resume {folders[0]}; attnlab resume "
+    assert capsys.readouterr().err.endswith(f"the results so far are in {told}{folders[1]}\n")
 
 
-def test_the_variables_of_the_environment_stay_as_they_were(monkeypatch, tmp_path):
+def test_a_taken_name_gets_a_number_and_the_environment_stays_as_it_was(monkeypatch, tmp_path):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
-    list(outcomes_of({"one": partial(write, "one")}, tmp_path))
+    for expected in ("one", "one-2"):
+        [(_, (_, folder))] = outcomes_of({"one": partial(write, "one")}, tmp_path)
+        assert folder.name == expected
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ

@@ -29,7 +29,7 @@ FORGED = "\nattnlab: every claim holds"
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory):
+def good(tmp_path_factory, without_figures):
     folder = tmp_path_factory.mktemp("work") / "runs" / "good"
     assert main(f"run sorting -q --out {folder} --set steps=20 evaluate_every=10".split()) == 1
     return folder

@@ -72,6 +72,7 @@ def test_sampling_is_reproducible_and_top_k_keeps_to_the_likeliest():
     assert not torch.equal(one.tokens, other.tokens)
     kept = generate(model, prompt(), 6, temperature=1.5, top_k=2, generator=generator(1))
     assert int((kept.probabilities > 0).sum(-1).max()) == 2
+    assert torch.equal(generate(model, prompt(), 0).tokens, prompt())
     only = generate(model, prompt(), 6, temperature=1.5, top_k=1, generator=generator(1))
     assert torch.equal(only.tokens, generate(model, prompt(), 6).tokens)
 
@@ -96,11 +97,6 @@ def test_a_stop_token_ends_each_input_and_then_all():
         assert set(stopped[end:]) <= {stop}
 
 
-def test_generating_nothing_returns_the_prompt():
-    found = generate(new_model("decoder"), prompt(), 0)
-    assert torch.equal(found.tokens, prompt())
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -117,11 +113,8 @@ def test_impossible_wishes_are_refused(arguments, message):
         generate(new_model("decoder"), prompt(), **arguments)
 
 
-def test_a_text_is_refused_with_what_takes_one():
+def test_a_text_and_an_empty_prompt_are_refused():
     with pytest.raises(WrongUsage, match=r"got a str. A text is for attnlab.ask"):
         generate(new_model("decoder"), "cab", 3)
-
-
-def test_an_empty_prompt_is_refused():
     with pytest.raises(WrongUsage, match="length at least 1"):
-        generate(new_model("decoder"), torch.zeros(1, 0, dtype=torch.long), 1)
+        generate(new_model("decoder"), prompt(length=0), 1)

@@ -1,3 +1,7 @@
+import copy
+import shutil
+import warnings
+
 import pytest
 import torch
 
@@ -150,16 +154,6 @@ def test_a_padding_mask_joins_the_causal_one():
     torch.testing.assert_close(model(ids, mask=mask)[0, :4], model(changed, mask=mask)[0, :4])
 
 
-def test_source_padding_is_not_looked_at():
-    model = new_model("encoder-decoder", encoder_positions="none")
-    source, target = tokens(3, 5), tokens(3, 4, seed=2)
-    garbage = torch.cat((source, tokens(3, 4, seed=3)), 1)
-    real = torch.arange(9).expand(3, 9) < 5
-    torch.testing.assert_close(
-        model(garbage, target, real=real), model(source, target), atol=1e-5, rtol=0
-    )
-
-
 def test_a_token_of_several_parts_is_the_sum_of_their_vectors():
     model = new_model("encoder-decoder", encoder_positions="none")
     parts = torch.stack((tokens(3, 5), tokens(3, 5, seed=7)), -1)
@@ -173,15 +167,17 @@ def test_a_token_of_several_parts_is_the_sum_of_their_vectors():
     assert model(parts, tokens(3, 2)).shape == (3, 2, 11)
 
 
-def test_padding_is_not_looked_at_where_tokens_have_parts():
+@pytest.mark.parametrize("parts", [(), (2,)])
+def test_padding_of_a_source_is_not_looked_at_also_where_tokens_have_parts(parts):
     model = new_model("encoder-decoder", encoder_positions="none")
-    parts, garbage = tokens(3, 10).view(3, 5, 2), tokens(3, 14, seed=3).view(3, 7, 2)
-    garbage[:, :5] = parts
-    real = torch.arange(7).expand(3, 7) < 5
-    target = tokens(3, 4, seed=2)
-    torch.testing.assert_close(
-        model(garbage, target, real=real), model(parts, target), atol=1e-5, rtol=0
+    source, garbage = (
+        tokens(3, length * (2 if parts else 1), seed=length).view(3, length, *parts)
+        for length in (5, 7)
     )
+    garbage[:, :5] = source
+    real, target = torch.arange(7).expand(3, 7) < 5, tokens(3, 4, seed=2)
+    found = model(garbage, target, real=real)
+    torch.testing.assert_close(found, model(source, target), atol=1e-5, rtol=0)
     with pytest.raises(WrongUsage, match=r"tokens' shape \(3, 7\).* got \(3, 7, 2\)"):
         model(garbage, target, real=torch.ones(3, 7, 2, dtype=torch.bool))
 
@@ -218,3 +214,24 @@ def test_padding_is_not_looked_at_where_tokens_have_parts():
 def test_what_cannot_be_is_refused_in_words(call, message):
     with pytest.raises(WrongUsage, match=message):
         call()
+
+
+LIKE_SORTERS = {"positions": "learned", "projections": "gated", "bias": False}
+
+
+def test_a_copy_computes_with_its_own_weights():
+    model, ids = new_model("decoder", **LIKE_SORTERS), tokens(5, 6)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.final_norm.weight.mul_(2)
+        torch.testing.assert_close(twin(ids), 2 * model(ids))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_model_is_one_graph_and_computes_the_same():
+    model, ids = new_model("decoder", **LIKE_SORTERS), tokens(5, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the compiler's own
+        compiled = torch.compile(model, fullgraph=True)
+        torch.testing.assert_close(compiled(ids), model(ids), atol=1e-5, rtol=0)

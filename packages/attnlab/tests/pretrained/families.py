@@ -1,5 +1,7 @@
 """Tiny random models of many families, one row each, with their modules named by hand."""
 
+import ast
+import re
 from typing import Any, NamedTuple
 
 import pytest
@@ -50,17 +52,22 @@ class Family(NamedTuple):
     is_exact: bool = True
     in_double: bool = True
 
-    def build(self, seed=0, **more):
-        """Return a new model with stirred weights, in evaluation mode."""
+    def bare(self, **more):
+        """Return a new model as its library begins, in evaluation mode."""
         import transformers
 
         transformers.logging.set_verbosity_error()
         config = getattr(transformers, self.config)(**{**self.settings, **more})
-        return stirred(getattr(transformers, self.model)(config), seed, self.gain).eval()
+        return getattr(transformers, self.model)(config).eval()
+
+    def build(self, seed=0, **more):
+        """Return a new model with stirred weights, in evaluation mode."""
+        return stirred(self.bare(**more), seed, self.gain)
 
 
 def stirred(model, seed=0, gain=1.0):
-    """Give a model weights under which attention is sharp and no two norms are alike."""
+    """Give a model weights under which attention is sharp and no two norms are alike; set it to
+    evaluation mode."""
     source = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -69,419 +76,280 @@ def stirred(model, seed=0, gain=1.0):
                 parameter.copy_(noise * gain * parameter.shape[-1] ** -0.5)
             else:
                 parameter.add_(0.2 * noise)
-    return model
+    return model.eval()
 
 
 _IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_WORDS = {"vocab_size": 101, **_IDS}
 _SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 _PLAIN = {**_SHAPE, "intermediate_size": 64}
-_TEXT = {**_PLAIN, "vocab_size": 101, "max_position_embeddings": 64, **_IDS}
-_GROUPED = {**_TEXT, "num_key_value_heads": 2}
-_WIDE = {**_GROUPED, "head_dim": 8}
-_WINDOW = {"sliding_window": 4}
-_MIXED = {**_WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
-_GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 101, "n_positions": 64, **_IDS}
+_TEXT = {**_PLAIN, "max_position_embeddings": 64, **_WORDS}
 _PICTURE = {**_PLAIN, "image_size": 16, "patch_size": 4}
-_HALF = {"layers": 2, "ffn_dim": 64, "attention_heads": 4}
-_HALVES = {
-    f"{half}_{name}": size for half in ("encoder", "decoder") for name, size in _HALF.items()
+_HALVES = {"d_model": 32, **_WORDS}
+for _half in ("encoder", "decoder"):
+    _HALVES |= {f"{_half}_layers": 2, f"{_half}_ffn_dim": 64, f"{_half}_attention_heads": 4}
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "words": _WORDS,
+    "shape": _SHAPE,
+    "text": _TEXT,
+    "grouped": {**_TEXT, "num_key_value_heads": 2},
+    "wide": {**_TEXT, "num_key_value_heads": 2, "head_dim": 8},
+    "window": {"sliding_window": 4},
+    "mixed": {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]},
+    "gpt": {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
+    "gpt_neo": {"hidden_size": 32, "num_layers": 2, "num_heads": 4},
+    "xglm": {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64},
+    "long": {"max_position_embeddings": 64},
+    "falcon": {**_SHAPE, "hidden_size": 64, **_WORDS},
+    "experts": {"num_experts": 4, "num_experts_per_tok": 2},
+    "latent": {
+        "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8,
+        "v_head_dim": 12, "n_group": 1, "topk_group": 1, "n_shared_experts": 1,
+        "n_routed_experts": 4, "num_experts_per_tok": 2, "first_k_dense_replace": 2,
+        "moe_intermediate_size": 16, "num_key_value_heads": 4,
+    },
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, **_WORDS},
+    "apart": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+    "t5": {
+        "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 101,
+        "num_decoder_layers": 2, "decoder_start_token_id": 0,
+    },
+    "sparse": {"num_experts": 2, "num_sparse_encoder_layers": 2, "num_sparse_decoder_layers": 2},
+    "both": {**_HALVES, "max_position_embeddings": 64, "decoder_start_token_id": 2},
+    "whisper": {
+        **_HALVES, "max_source_positions": 16, "max_target_positions": 32, "num_mel_bins": 8,
+        "decoder_start_token_id": 1,
+    },
+    "sound": {
+        **_PLAIN, "vocab_size": 101, "conv_dim": (16, 16), "conv_stride": (5, 4),
+        "conv_kernel": (10, 8), "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 16,
+        "num_conv_pos_embedding_groups": 2,
+    },
+    "picture": _PICTURE,
+    "swin": {
+        "image_size": 16, "patch_size": 2, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4],
+        "window_size": 4,
+    },
+    "two": {"text_config": _TEXT, "vision_config": _PICTURE},
+}  # fmt: skip
+
+# name: blocks, or another's name | projection | between | hidden | added, or what is different
+PARTS = """
+llama: model.layers.* | self_attn.o_proj | in post_attention_layernorm | mlp.down_proj | mlp
+experts: llama | hidden=
+sandwich: llama | between=in pre_feedforward_layernorm | output=post_attention_layernorm |
+    added=post_feedforward_layernorm
+after: sandwich | between=in mlp
+glm4: sandwich | between=in post_attention_layernorm | output=post_self_attn_layernorm |
+    added=post_mlp_layernorm
+beside: llama | between=
+phi: beside | projection=self_attn.dense | hidden=mlp.fc2
+persimmon: llama | projection=self_attn.dense | hidden=mlp.dense_4h_to_h
+starcoder2: llama | hidden=mlp.c_proj
+apertus: llama | between=in feedforward_layernorm
+gpt2: transformer.h.* | attn.c_proj | in ln_2 | mlp.c_proj | mlp
+gpt_neo: gpt2 | projection=attn.attention.out_proj
+openai: gpt2 | between=out ln_1
+gptj: transformer.h.* | attn.out_proj | | mlp.fc_out | mlp
+gpt_neox: gpt_neox.layers.* | attention.dense | | mlp.dense_4h_to_h | mlp
+ctrl: transformer.h.* | multi_head_attention.dense | in layernorm2 | ffn.2 | ffn
+opt: model.decoder.layers.* | self_attn.out_proj | in final_layer_norm | fc2 | fc2
+biogpt: opt | blocks=biogpt.layers.*
+xglm: opt | blocks=model.layers.*
+bloom: transformer.h.* | self_attention.dense | in post_attention_layernorm | mlp.dense_4h_to_h |
+    mlp.dense_4h_to_h
+mpt: transformer.blocks.* | attn.out_proj | in norm_2 | ffn.down_proj | ffn.down_proj
+falcon: transformer.h.* | self_attention.dense | | mlp.dense_4h_to_h | mlp
+bert: bert.encoder.layer.* | attention.output.dense | out attention.output.LayerNorm |
+    output.dense | output.dense
+roberta: bert | blocks=roberta.encoder.layer.*
+electra: bert | blocks=electra.encoder.layer.*
+ernie: bert | blocks=ernie.encoder.layer.*
+distilbert: distilbert.transformer.layer.* | attention.out_lin | out sa_layer_norm | ffn.lin2 | ffn
+albert: albert.encoder.albert_layer_groups.* | albert_layers.0.attention.dense |
+    out albert_layers.0.attention.LayerNorm | albert_layers.0.ffn_output |
+    albert_layers.0.ffn_output
+modernbert: model.layers.* | attn.Wo | in mlp_norm | mlp.Wo | mlp
+deberta: bert | blocks=deberta.encoder.layer.*
+esm: bert | blocks=esm.encoder.layer.* | between=in LayerNorm
+mpnet: bert | blocks=mpnet.encoder.layer.* | projection=attention.attn.o |
+    between=out attention.LayerNorm
+roformer: bert | blocks=roformer.encoder.layer.*
+xlnet: transformer.layer.* |
+t5-reader: encoder.block.* | layer.0.SelfAttention.o | in layer.1.layer_norm |
+    layer.1.DenseReluDense.wo | layer.1.DenseReluDense
+t5-writer: decoder.block.* | layer.0.SelfAttention.o | in layer.1.layer_norm |
+    layer.2.DenseReluDense.wo | layer.2.DenseReluDense | cross=layer.1.EncDecAttention.o |
+    after_cross=in layer.2.layer_norm
+switch-reader: t5-reader | hidden= | added=layer.1.mlp
+switch-writer: t5-writer | hidden= | added=layer.2.mlp
+bart-reader: model.encoder.layers.* | self_attn.out_proj | out self_attn_layer_norm | fc2 | fc2
+bart-writer: bart-reader | blocks=model.decoder.layers.* | cross=encoder_attn.out_proj |
+    after_cross=out encoder_attn_layer_norm
+mbart-reader: bart-reader | between=in final_layer_norm
+mbart-writer: bart-writer | between=in encoder_attn_layer_norm | after_cross=in final_layer_norm
+wav2vec2: wav2vec2.encoder.layers.* | attention.out_proj | out layer_norm |
+    feed_forward.output_dense | feed_forward
+hubert: wav2vec2 | blocks=hubert.encoder.layers.*
+vit: vit.layers.* | attention.o_proj | in layernorm_after | mlp.fc2 | mlp
+deit: vit | blocks=deit.layers.*
+dinov2: dinov2.encoder.layer.* | attention.o_proj | in norm2 | mlp.fc2 | layer_scale2 |
+    output=layer_scale1
+beit: vit | blocks=beit.layers.* | output=drop_path@0/2 | added=drop_path@1/2
+swin: vit | blocks=swin.encoder.layers.*.blocks.* | output=drop_path
+clip-vision: vision_model.encoder.layers.* | self_attn.out_proj | in layer_norm2 | mlp.fc2 | mlp
+clip-text: clip-vision | blocks=text_model.encoder.layers.*
+"""
+
+# name | class, without the kind's usual end | settings | parts | what is particular about it | more
+TABLE = {
+    ("decoder", "ForCausalLM"): """
+gpt2 | GPT2+LMHeadModel | gpt words | gpt2 | learned positions
+gpt_bigcode | GPTBigCode | gpt words | gpt2 | one key and value for all heads
+gpt_neo | GPTNeo | gpt_neo long words window_size=4 attention_types=[[["global","local"],1]] |
+    gpt_neo | window overflowing; scores not scaled | gain=0.5
+gptj | GPTJ | gpt words rotary_dim=4 | gptj | parallel blocks
+codegen | CodeGen | gpt words rotary_dim=4 | gptj | parallel blocks
+gpt_neox | GPTNeoX | text | gpt_neox | parallel blocks
+openai-gpt | OpenAIGPT+LMHeadModel | gpt vocab_size=101 | openai | norms after
+ctrl | CTRL+LMHeadModel | gpt words dff=64 | ctrl |
+opt | OPT | shape long words ffn_dim=64 word_embed_proj_dim=32 | opt |
+biogpt | BioGpt | text | biogpt |
+xglm | XGLM | xglm long words | xglm | 3-D softmax | in_double=False
+bloom | Bloom | words hidden_size=32 n_layer=2 n_head=4 | bloom | ALiBi; 3-D softmax
+mpt | Mpt | d_model=32 n_layers=2 n_heads=4 vocab_size=101 | mpt | ALiBi
+falcon | Falcon | falcon | falcon | parallel blocks; one key and value for all heads
+falcon (new) | Falcon | falcon num_kv_heads=2 new_decoder_architecture=True | falcon |
+    parallel blocks; grouped
+falcon (ALiBi) | Falcon | falcon alibi=True | falcon | parallel blocks; ALiBi | is_exact=False
+llama | Llama | grouped | llama | grouped
+mistral | Mistral | grouped window | llama | grouped; window overflowing
+ministral | Ministral | wide mixed | llama | grouped; window overflowing in one layer
+qwen2 | Qwen2 | grouped | llama | grouped; biases
+qwen3 | Qwen3 | wide | llama | grouped; norms of queries and keys
+gemma | Gemma | wide | llama | grouped
+gemma2 | Gemma2 | wide mixed query_pre_attn_scalar=8 | sandwich |
+    grouped; soft-capped scores; sandwich norms; window overflowing in one layer
+gemma3 | Gemma3 | wide mixed | sandwich |
+    grouped; sandwich norms; window overflowing in one layer | config="Gemma3TextConfig"
+phi | Phi | text | phi | parallel blocks
+phi3 | Phi3 | grouped | llama | grouped; queries, keys and values in one projection
+cohere | Cohere | grouped | beside | grouped; parallel blocks
+cohere2 | Cohere2 | wide mixed | beside | grouped; parallel blocks; window overflowing in one layer
+olmo | Olmo | grouped | llama | grouped; norms without weights
+olmo2 | Olmo2 | grouped | after | grouped; norms after the parts
+olmo3 | Olmo3 | grouped mixed | after | grouped; norms after the parts; window
+exaone4 | Exaone4 | wide mixed | after | grouped; norms after the parts; window
+glm | Glm | wide | llama | grouped; half of each head is turned
+glm4 | Glm4 | wide | glm4 | grouped; sandwich norms
+nemotron | Nemotron | wide | llama | grouped; half of each head is turned | gain=0.7
+persimmon | Persimmon | text | persimmon | norms of queries and keys
+smollm3 | SmolLM3 | grouped no_rope_layers=[1,0] | llama | grouped; a layer without positions
+starcoder2 | Starcoder2 | grouped | starcoder2 | grouped; biases
+stablelm | StableLm | grouped | llama | grouped
+granite | Granite | grouped attention_multiplier=0.3 residual_multiplier=0.5 | llama |
+    grouped; what is added is halved
+helium | Helium | wide | llama | grouped
+apertus | Apertus | grouped | apertus | grouped; norms of queries and keys
+mixtral | Mixtral | grouped num_local_experts=2 | experts | grouped; experts | in_double=False
+olmoe | Olmoe | grouped experts | experts | grouped; experts | in_double=False
+qwen2_moe | Qwen2Moe | grouped moe_intermediate_size=32 shared_expert_intermediate_size=48 experts |
+    experts | grouped; experts, one of all | in_double=False
+qwen3_moe | Qwen3Moe | wide moe_intermediate_size=32 experts | experts | grouped; experts |
+    in_double=False
+gpt_oss | GptOss | wide mixed num_local_experts=2 num_experts_per_tok=1 | experts |
+    grouped; sinks; experts; window in one layer | in_double=False
+deepseek_v3 | DeepseekV3 | text latent | llama | latent keys; values narrower than keys
+""",
+    ("encoder", "ForMaskedLM"): """
+bert | Bert | text | bert | norms after
+roberta | Roberta | text | roberta | norms after
+electra | Electra | text embedding_size=32 | electra | norms after
+ernie | Ernie | text | ernie | norms after
+distilbert | DistilBert | distilbert | distilbert | norms after
+albert | Albert | text embedding_size=16 | albert | all layers share their weights
+modernbert | ModernBert | text local_attention=4 | modernbert | window on both sides
+deberta | Deberta | text apart | deberta | relative bias, from content
+deberta_v2 | DebertaV2 | text apart | deberta | relative bias, from content; 3-D softmax
+esm | Esm | text pad_token_id=1 | esm | proteins; norms before
+mpnet | MPNet | text | mpnet | relative bias
+roformer | RoFormer | text | roformer | turned queries
+big_bird (full) | BigBird | text attention_type="original_full" | bert | norms after
+xlnet | XLNet+LMHeadModel | d_model=32 n_layer=2 n_head=4 d_inner=64 vocab_size=101 | xlnet |
+    relative bias; length before batch | gain=0.7
+""",
+    ("encoder–decoder", "ForConditionalGeneration"): """
+t5 | T5 | t5 | t5 | relative bias; scores not scaled | gain=0.5
+mt5 | MT5 | t5 feed_forward_proj="gated-gelu" | t5 | relative bias; scores not scaled | gain=0.5
+switch | SwitchTransformers | t5 sparse | switch | relative bias; experts | gain=0.5
+bart | Bart | both | bart | norms after
+marian | Marian+MTModel | both decoder_start_token_id=0 | bart | norms after
+pegasus | Pegasus | both | mbart | norms before
+mbart | MBart | both | mbart | norms before
+m2m_100 | M2M100 | both | mbart | norms before
+blenderbot | Blenderbot | both | mbart | norms before
+whisper | Whisper | whisper | mbart | speech in, text out
+""",
+    ("speech", "ForCTC"): """
+wav2vec2 | Wav2Vec2 | sound | wav2vec2 | norms after
+hubert | Hubert | sound | hubert | norms after
+""",
+    ("vision", "ForImageClassification"): """
+vit | ViT | picture | vit |
+deit | DeiT | picture | deit |
+dinov2 | Dinov2 | shape image_size=16 patch_size=4 | dinov2 | what is added is scaled
+beit | Beit | picture use_relative_position_bias=True | beit |
+    relative bias; what is added is scaled
+swin | Swin | swin | swin | windows, shifted; relative bias; stages | gives_weights=False
+""",
+    ("text and vision", "Model"): """
+clip | CLIP | two | clip | two towers | gives_weights=False
+""",
 }
-_HALVES = {"d_model": 32, **_HALVES, "vocab_size": 101, **_IDS}
-_BOTH = {**_HALVES, "max_position_embeddings": 64, "decoder_start_token_id": 2}
-_T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 101}
-_T5 = {**_T5, "num_decoder_layers": 2, "decoder_start_token_id": 0}
-_SOUND = {
-    **_PLAIN,
-    "vocab_size": 101,
-    "conv_dim": (16, 16),
-    "conv_stride": (5, 4),
-    "conv_kernel": (10, 8),
-    "num_feat_extract_layers": 2,
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 2,
+
+
+def _rows(table):
+    """The cells of each entry; what is indented goes on from the line before."""
+    for line in re.sub(r"\n +", " ", table).strip().splitlines():
+        yield [cell.strip() for cell in line.split("|")]
+
+
+def _anatomies():
+    found: dict[str, Anatomy] = {}
+    for head, *cells in _rows(PARTS):
+        name, _, blocks = head.partition(": ")
+        inherited = found.get(blocks) or Anatomy(
+            blocks, *(cell for cell in cells if "=" not in cell)
+        )
+        found[name] = inherited._replace(**dict(cell.split("=") for cell in cells if "=" in cell))
+    return found
+
+
+def _family(kind, end, name, called, words, parts, has, *more):
+    """Make a family of the cells of its row."""
+    settings: dict[str, Any] = {}
+    for word in words.split():
+        key, is_one, value = word.partition("=")
+        settings |= {key: ast.literal_eval(value)} if is_one else SETTINGS[key]
+    options = {key: ast.literal_eval(value) for key, value in (each.split("=") for each in more)}
+    called, _, other_end = called.partition("+")
+    return Family(
+        name,
+        kind,
+        called + (other_end or end),
+        options.pop("config", f"{called}Config"),
+        settings,
+        has,
+        tuple(each for part, each in ANATOMIES.items() if part.partition("-")[0] == parts),
+        **options,
+    )
+
+
+ANATOMIES = _anatomies()
+FAMILIES = {
+    cells[0]: _family(*kind, *cells) for kind, table in TABLE.items() for cells in _rows(table)
 }
-_FALCON = {**_SHAPE, "hidden_size": 64, "vocab_size": 101, **_IDS}
-_SWIN = {
-    "image_size": 16,
-    "patch_size": 2,
-    "embed_dim": 16,
-    "depths": [2, 2],
-    "num_heads": [2, 4],
-    "window_size": 4,
-}
-
-_LLAMA = Anatomy(
-    "model.layers.*", "self_attn.o_proj", "in post_attention_layernorm", "mlp.down_proj", "mlp"
-)
-_EXPERTS = _LLAMA._replace(hidden="")
-_SANDWICH = _LLAMA._replace(
-    between="in pre_feedforward_layernorm",
-    output="post_attention_layernorm",
-    added="post_feedforward_layernorm",
-)
-_AFTER = _SANDWICH._replace(between="in mlp")
-_BESIDE = _LLAMA._replace(between="")
-_GPT2 = Anatomy("transformer.h.*", "attn.c_proj", "in ln_2", "mlp.c_proj", "mlp")
-_GPTJ = Anatomy("transformer.h.*", "attn.out_proj", "", "mlp.fc_out", "mlp")
-_OPT = Anatomy("model.decoder.layers.*", "self_attn.out_proj", "in final_layer_norm", "fc2", "fc2")
-_FALCONS = Anatomy("transformer.h.*", "self_attention.dense", "", "mlp.dense_4h_to_h", "mlp")
-_BERT = Anatomy(
-    "bert.encoder.layer.*",
-    "attention.output.dense",
-    "out attention.output.LayerNorm",
-    "output.dense",
-    "output.dense",
-)
-_VIT = Anatomy("vit.layers.*", "attention.o_proj", "in layernorm_after", "mlp.fc2", "mlp")
-_CLIP = Anatomy(
-    "text_model.encoder.layers.*", "self_attn.out_proj", "in layer_norm2", "mlp.fc2", "mlp"
-)
-_SWINS = _VIT._replace(blocks="swin.encoder.layers.*.blocks.*", output="drop_path")
-_T5S = (
-    Anatomy(
-        "encoder.block.*",
-        "layer.0.SelfAttention.o",
-        "in layer.1.layer_norm",
-        "layer.1.DenseReluDense.wo",
-        "layer.1.DenseReluDense",
-    ),
-    Anatomy(
-        "decoder.block.*",
-        "layer.0.SelfAttention.o",
-        "in layer.1.layer_norm",
-        "layer.2.DenseReluDense.wo",
-        "layer.2.DenseReluDense",
-        cross="layer.1.EncDecAttention.o",
-        after_cross="in layer.2.layer_norm",
-    ),
-)
-_BARTS = (
-    Anatomy(
-        "model.encoder.layers.*", "self_attn.out_proj", "out self_attn_layer_norm", "fc2", "fc2"
-    ),
-    Anatomy(
-        "model.decoder.layers.*",
-        "self_attn.out_proj",
-        "out self_attn_layer_norm",
-        "fc2",
-        "fc2",
-        cross="encoder_attn.out_proj",
-        after_cross="out encoder_attn_layer_norm",
-    ),
-)
-_MBARTS = (
-    _BARTS[0]._replace(between="in final_layer_norm"),
-    _BARTS[1]._replace(between="in encoder_attn_layer_norm", after_cross="in final_layer_norm"),
-)
-_WAV = Anatomy(
-    "wav2vec2.encoder.layers.*",
-    "attention.out_proj",
-    "out layer_norm",
-    "feed_forward.output_dense",
-    "feed_forward",
-)
-
-
-def _families(kind, head):
-    """Return a function that makes a row of one kind; `called` is how classes begin."""
-
-    def family(name, called, settings, has, *anatomy, **more):
-        config, anatomy = more.pop("config", f"{called}Config"), anatomy or (_LLAMA,)
-        return Family(name, kind, f"{called}{head}", config, settings, has, anatomy, **more)
-
-    return family
-
-
-_causal, _decoder = _families("decoder", "ForCausalLM"), _families("decoder", "LMHeadModel")
-_masked, _encoder = _families("encoder", "ForMaskedLM"), _families("encoder", "LMHeadModel")
-_both = _families("encoder–decoder", "ForConditionalGeneration")
-_speech, _picture = _families("speech", "ForCTC"), _families("vision", "ForImageClassification")
-
-
-def _decoders():
-    yield _decoder("gpt2", "GPT2", _GPT, "learned positions", _GPT2)
-    bigcode = "one key and value for all heads"
-    yield _causal("gpt_bigcode", "GPTBigCode", _GPT, bigcode, _GPT2)
-    neo = {
-        "hidden_size": 32,
-        "num_layers": 2,
-        "num_heads": 4,
-        "max_position_embeddings": 64,
-        **_IDS,
-    }
-    neo |= {"attention_types": [[["global", "local"], 1]], "vocab_size": 101, "window_size": 4}
-    neo_parts = _GPT2._replace(projection="attn.attention.out_proj")
-    yield _causal(
-        "gpt_neo", "GPTNeo", neo, "window overflowing; scores not scaled", neo_parts, gain=0.5
-    )
-    yield _causal("gptj", "GPTJ", {**_GPT, "rotary_dim": 4}, "parallel blocks", _GPTJ)
-    yield _causal("codegen", "CodeGen", {**_GPT, "rotary_dim": 4}, "parallel blocks", _GPTJ)
-    neox = Anatomy("gpt_neox.layers.*", "attention.dense", "", "mlp.dense_4h_to_h", "mlp")
-    yield _causal("gpt_neox", "GPTNeoX", _TEXT, "parallel blocks", neox)
-    after = Anatomy("transformer.h.*", "attn.c_proj", "out ln_1", "mlp.c_proj", "mlp")
-    openai = {name: each for name, each in _GPT.items() if name not in _IDS}
-    yield _decoder("openai-gpt", "OpenAIGPT", openai, "norms after", after)
-    ctrl = Anatomy("transformer.h.*", "multi_head_attention.dense", "in layernorm2", "ffn.2", "ffn")
-    yield _decoder("ctrl", "CTRL", {**_GPT, "dff": 64}, "", ctrl)
-    opt = {**_SHAPE, "ffn_dim": 64, "word_embed_proj_dim": 32, "vocab_size": 101}
-    opt |= {"max_position_embeddings": 64, **_IDS}
-    yield _causal("opt", "OPT", opt, "", _OPT)
-    yield _causal("biogpt", "BioGpt", _TEXT, "", _OPT._replace(blocks="biogpt.layers.*"))
-    xglm = {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64, "vocab_size": 101}
-    xglm |= {"max_position_embeddings": 64, **_IDS}
-    yield _causal(
-        "xglm", "XGLM", xglm, "3-D softmax", _OPT._replace(blocks="model.layers.*"), in_double=False
-    )
-    bloom = {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 101, **_IDS}
-    bloom_parts = Anatomy(
-        "transformer.h.*",
-        "self_attention.dense",
-        "in post_attention_layernorm",
-        "mlp.dense_4h_to_h",
-        "mlp.dense_4h_to_h",
-    )
-    yield _causal("bloom", "Bloom", bloom, "ALiBi; 3-D softmax", bloom_parts)
-    mpt = Anatomy(
-        "transformer.blocks.*", "attn.out_proj", "in norm_2", "ffn.down_proj", "ffn.down_proj"
-    )
-    yield _causal(
-        "mpt", "Mpt", {"d_model": 32, "n_layers": 2, "n_heads": 4, "vocab_size": 101}, "ALiBi", mpt
-    )
-    yield _causal(
-        "falcon", "Falcon", _FALCON, "parallel blocks; one key and value for all heads", _FALCONS
-    )
-    new = {**_FALCON, "num_kv_heads": 2, "new_decoder_architecture": True}
-    yield _causal("falcon (new)", "Falcon", new, "parallel blocks; grouped", _FALCONS)
-    alibi = {**_FALCON, "alibi": True}
-    yield _causal(
-        "falcon (ALiBi)", "Falcon", alibi, "parallel blocks; ALiBi", _FALCONS, is_exact=False
-    )
-
-
-def _llamas():
-    yield _causal("llama", "Llama", _GROUPED, "grouped")
-    yield _causal("mistral", "Mistral", {**_GROUPED, **_WINDOW}, "grouped; window overflowing")
-    yield _causal(
-        "ministral", "Ministral", {**_WIDE, **_MIXED}, "grouped; window overflowing in one layer"
-    )
-    yield _causal("qwen2", "Qwen2", _GROUPED, "grouped; biases")
-    yield _causal("qwen3", "Qwen3", _WIDE, "grouped; norms of queries and keys")
-    yield _causal("gemma", "Gemma", _WIDE, "grouped")
-    capped = "grouped; soft-capped scores; sandwich norms; window overflowing in one layer"
-    yield _causal(
-        "gemma2", "Gemma2", {**_WIDE, **_MIXED, "query_pre_attn_scalar": 8}, capped, _SANDWICH
-    )
-    sandwich = "grouped; sandwich norms; window overflowing in one layer"
-    third = {**_WIDE, **_MIXED}
-    yield _causal("gemma3", "Gemma3", third, sandwich, _SANDWICH, config="Gemma3TextConfig")
-    yield _causal(
-        "phi",
-        "Phi",
-        _TEXT,
-        "parallel blocks",
-        _BESIDE._replace(projection="self_attn.dense", hidden="mlp.fc2"),
-    )
-    yield _causal("phi3", "Phi3", _GROUPED, "grouped; queries, keys and values in one projection")
-    yield _causal("cohere", "Cohere", _GROUPED, "grouped; parallel blocks", _BESIDE)
-    windowed = "grouped; parallel blocks; window overflowing in one layer"
-    yield _causal("cohere2", "Cohere2", {**_WIDE, **_MIXED}, windowed, _BESIDE)
-    yield _causal("olmo", "Olmo", _GROUPED, "grouped; norms without weights")
-    yield _causal("olmo2", "Olmo2", _GROUPED, "grouped; norms after the parts", _AFTER)
-    yield _causal(
-        "olmo3", "Olmo3", {**_GROUPED, **_MIXED}, "grouped; norms after the parts; window", _AFTER
-    )
-    yield _causal(
-        "exaone4", "Exaone4", {**_WIDE, **_MIXED}, "grouped; norms after the parts; window", _AFTER
-    )
-    glm4 = _SANDWICH._replace(
-        between="in post_attention_layernorm",
-        output="post_self_attn_layernorm",
-        added="post_mlp_layernorm",
-    )
-    yield _causal("glm", "Glm", _WIDE, "grouped; half of each head is turned")
-    yield _causal("glm4", "Glm4", _WIDE, "grouped; sandwich norms", glm4)
-    nemotron = "grouped; half of each head is turned"
-    yield _causal("nemotron", "Nemotron", _WIDE, nemotron, gain=0.7)
-    persimmon = _LLAMA._replace(projection="self_attn.dense", hidden="mlp.dense_4h_to_h")
-    yield _causal("persimmon", "Persimmon", _TEXT, "norms of queries and keys", persimmon)
-    yield _causal(
-        "smollm3",
-        "SmolLM3",
-        {**_GROUPED, "no_rope_layers": [1, 0]},
-        "grouped; a layer without positions",
-    )
-    yield _causal(
-        "starcoder2",
-        "Starcoder2",
-        _GROUPED,
-        "grouped; biases",
-        _LLAMA._replace(hidden="mlp.c_proj"),
-    )
-    yield _causal("stablelm", "StableLm", _GROUPED, "grouped")
-    scaled = {"attention_multiplier": 0.3, "residual_multiplier": 0.5}
-    yield _causal(
-        "granite", "Granite", {**_GROUPED, **scaled}, "grouped; what is added is halved", _LLAMA
-    )
-    yield _causal("helium", "Helium", _WIDE, "grouped")
-    apertus = _LLAMA._replace(between="in feedforward_layernorm")
-    yield _causal("apertus", "Apertus", _GROUPED, "grouped; norms of queries and keys", apertus)
-    few = {"num_experts": 4, "num_experts_per_tok": 2}
-    yield _causal(
-        "mixtral",
-        "Mixtral",
-        {**_GROUPED, "num_local_experts": 2},
-        "grouped; experts",
-        _EXPERTS,
-        in_double=False,
-    )
-    yield _causal(
-        "olmoe", "Olmoe", {**_GROUPED, **few}, "grouped; experts", _EXPERTS, in_double=False
-    )
-    shared = {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 48, **few}
-    yield _causal(
-        "qwen2_moe",
-        "Qwen2Moe",
-        {**_GROUPED, **shared},
-        "grouped; experts, one of all",
-        _EXPERTS,
-        in_double=False,
-    )
-    qwen = {**_WIDE, "moe_intermediate_size": 32, **few}
-    yield _causal("qwen3_moe", "Qwen3Moe", qwen, "grouped; experts", _EXPERTS, in_double=False)
-    sinks = {**_WIDE, **_MIXED, "num_local_experts": 2, "num_experts_per_tok": 1}
-    yield _causal(
-        "gpt_oss",
-        "GptOss",
-        sinks,
-        "grouped; sinks; experts; window in one layer",
-        _EXPERTS,
-        in_double=False,
-    )
-    latent = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
-    latent |= {"v_head_dim": 12, "n_group": 1, "topk_group": 1, "n_shared_experts": 1}
-    latent |= {"n_routed_experts": 4, "num_experts_per_tok": 2}
-    latent |= {"first_k_dense_replace": 2, "moe_intermediate_size": 16, "num_key_value_heads": 4}
-    yield _causal(
-        "deepseek_v3", "DeepseekV3", {**_TEXT, **latent}, "latent keys; values narrower than keys"
-    )
-
-
-def _encoders():
-    yield _masked("bert", "Bert", _TEXT, "norms after", _BERT)
-    for name in ("Roberta", "Electra", "Ernie"):
-        settings = {**_TEXT, "embedding_size": 32} if name == "Electra" else _TEXT
-        parts = _BERT._replace(blocks=f"{name.lower()}.encoder.layer.*")
-        yield _masked(name.lower(), name, settings, "norms after", parts)
-    distil = Anatomy(
-        "distilbert.transformer.layer.*",
-        "attention.out_lin",
-        "out sa_layer_norm",
-        "ffn.lin2",
-        "ffn",
-    )
-    small = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "vocab_size": 101, **_IDS}
-    yield _masked("distilbert", "DistilBert", small, "norms after", distil)
-    shared = Anatomy(
-        "albert.encoder.albert_layer_groups.*",
-        "albert_layers.0.attention.dense",
-        "out albert_layers.0.attention.LayerNorm",
-        "albert_layers.0.ffn_output",
-        "albert_layers.0.ffn_output",
-    )
-    yield _masked(
-        "albert",
-        "Albert",
-        {**_TEXT, "embedding_size": 16},
-        "all layers share their weights",
-        shared,
-    )
-    modern = Anatomy("model.layers.*", "attn.Wo", "in mlp_norm", "mlp.Wo", "mlp")
-    yield _masked(
-        "modernbert", "ModernBert", {**_TEXT, "local_attention": 4}, "window on both sides", modern
-    )
-    apart = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
-    deberta = _BERT._replace(blocks="deberta.encoder.layer.*")
-    yield _masked("deberta", "Deberta", {**_TEXT, **apart}, "relative bias, from content", deberta)
-    yield _masked(
-        "deberta_v2",
-        "DebertaV2",
-        {**_TEXT, **apart},
-        "relative bias, from content; 3-D softmax",
-        deberta,
-    )
-    esm = _BERT._replace(blocks="esm.encoder.layer.*", between="in LayerNorm")
-    yield _masked("esm", "Esm", {**_TEXT, "pad_token_id": 1}, "proteins; norms before", esm)
-    mpnet = _BERT._replace(
-        blocks="mpnet.encoder.layer.*",
-        projection="attention.attn.o",
-        between="out attention.LayerNorm",
-    )
-    yield _masked("mpnet", "MPNet", _TEXT, "relative bias", mpnet)
-    yield _masked(
-        "roformer",
-        "RoFormer",
-        _TEXT,
-        "turned queries",
-        _BERT._replace(blocks="roformer.encoder.layer.*"),
-    )
-    full = {**_TEXT, "attention_type": "original_full"}
-    yield _masked("big_bird (full)", "BigBird", full, "norms after", _BERT)
-    xlnet = {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64, "vocab_size": 101}
-    has = "relative bias; length before batch"
-    yield _encoder("xlnet", "XLNet", xlnet, has, Anatomy("transformer.layer.*"), gain=0.7)
-
-
-def _others():
-    yield _both("t5", "T5", _T5, "relative bias; scores not scaled", *_T5S, gain=0.5)
-    gated = {**_T5, "feed_forward_proj": "gated-gelu"}
-    yield _both("mt5", "MT5", gated, "relative bias; scores not scaled", *_T5S, gain=0.5)
-    experts = {**_T5, "num_experts": 2}
-    experts |= {"num_sparse_encoder_layers": 2, "num_sparse_decoder_layers": 2}
-    routed = tuple(
-        each._replace(hidden="", added=each.added.replace("DenseReluDense", "mlp")) for each in _T5S
-    )
-    yield _both(
-        "switch", "SwitchTransformers", experts, "relative bias; experts", *routed, gain=0.5
-    )
-    yield _both("bart", "Bart", _BOTH, "norms after", *_BARTS)
-    marian = {**_BOTH, "decoder_start_token_id": 0}
-    translator = _families("encoder–decoder", "MTModel")
-    yield translator("marian", "Marian", marian, "norms after", *_BARTS)
-    yield _both("pegasus", "Pegasus", _BOTH, "norms before", *_MBARTS)
-    yield _both("mbart", "MBart", _BOTH, "norms before", *_MBARTS)
-    yield _both("m2m_100", "M2M100", _BOTH, "norms before", *_MBARTS)
-    yield _both("blenderbot", "Blenderbot", _BOTH, "norms before", *_MBARTS)
-    whisper = {**_HALVES, "max_source_positions": 16, "max_target_positions": 32}
-    whisper |= {"num_mel_bins": 8, "decoder_start_token_id": 1}
-    yield _both("whisper", "Whisper", whisper, "speech in, text out", *_MBARTS)
-    yield _speech("wav2vec2", "Wav2Vec2", _SOUND, "norms after", _WAV)
-    hubert = _WAV._replace(blocks="hubert.encoder.layers.*")
-    yield _speech("hubert", "Hubert", _SOUND, "norms after", hubert)
-    yield _picture("vit", "ViT", _PICTURE, "", _VIT)
-    yield _picture("deit", "DeiT", _PICTURE, "", _VIT._replace(blocks="deit.layers.*"))
-    dino = Anatomy(
-        "dinov2.encoder.layer.*",
-        "attention.o_proj",
-        "in norm2",
-        "mlp.fc2",
-        "layer_scale2",
-        output="layer_scale1",
-    )
-    without = {**_SHAPE, "image_size": 16, "patch_size": 4}
-    yield _picture("dinov2", "Dinov2", without, "what is added is scaled", dino)
-    beit = _VIT._replace(blocks="beit.layers.*", output="drop_path@0/2", added="drop_path@1/2")
-    relative = {**_PICTURE, "use_relative_position_bias": True}
-    yield _picture("beit", "Beit", relative, "relative bias; what is added is scaled", beit)
-    swin = "windows, shifted; relative bias; stages"
-    yield _picture("swin", "Swin", _SWIN, swin, _SWINS, gives_weights=False)
-    towers = (_CLIP._replace(blocks="vision_model.encoder.layers.*"), _CLIP)
-    two = {"text_config": {**_TEXT}, "vision_config": _PICTURE}
-
-    clip = _families("text and vision", "Model")
-    yield clip("clip", "CLIP", two, "two towers", *towers, gives_weights=False)
-
-
-FAMILIES = {each.name: each for part in (_decoders, _llamas, _encoders, _others) for each in part()}
 
 SAMPLE = ["gpt2", "bloom", "gemma3", "deepseek_v3", "xlnet", "t5", "swin"]
 """Families as different as they are: fused in one projection; ALiBi and a softmax of three axes;
@@ -498,10 +366,9 @@ def each_of(names, always=SAMPLE):
 each_family = each_of(FAMILIES)
 
 _UNMET = "no attention was found in this model"
-_LONGFORMER = {**_TEXT, "attention_window": 4}
-_MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 101}
-
-REFUSED: dict[str, tuple[Family, str]] = {
-    "longformer": (_masked("longformer", "Longformer", _LONGFORMER, "", _BERT), _UNMET),
-    "mamba": (_causal("mamba", "Mamba", _MAMBA, ""), _UNMET),
-}
+_MAMBA = "hidden_size=32 num_hidden_layers=2 vocab_size=101"
+_REFUSED = [
+    ("encoder", "ForMaskedLM", "longformer", "Longformer", "text attention_window=4", "bert", ""),
+    ("decoder", "ForCausalLM", "mamba", "Mamba", _MAMBA, "llama", ""),
+]
+REFUSED = {row[2]: (_family(*row), _UNMET) for row in _REFUSED}

@@ -203,6 +203,27 @@ def gguf_bytes(facts=None, tensors=None, *, version=3, counts=None, size=32):
     return content + b"\0" * (-len(content) % 32) + b"\0" * size
 
 
+def number(value):
+    return (4, struct.pack("<I", value))
+
+
+def llama_facts(**more):
+    """How GGUF describes a Llama of 1 layer."""
+    facts = {
+        "block_count": 1,
+        "context_length": 32,
+        "embedding_length": 8,
+        "feed_forward_length": 16,
+        "vocab_size": 6,
+        "attention.head_count": 2,
+        "attention.head_count_kv": 1,
+        "rope.dimension_count": 4,
+        **more,
+    }
+    of_llama = {f"llama.{name}": number(value) for name, value in facts.items()}
+    return {"general.architecture": (8, text("llama")), **of_llama}
+
+
 def text(words):
     return struct.pack("<Q", len(words.encode())) + words.encode()
 

@@ -4,6 +4,8 @@ import functools
 
 import torch
 
+from tests.pretrained.families import FAMILIES
+
 SENTENCES = [
     "John and Mary went to the store. Mary gave a drink to John.",
     "The café is open… 🙂 unbelievable\n",
@@ -11,9 +13,6 @@ SENTENCES = [
     "the cat sat on the mat and the dog sat on the cat",
 ] * 3
 CLASSES = {0: "bad", 1: "good", 2: "odd"}
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-SIZES["intermediate_size"] = 64
-ENDS = {"bos_token_id": 0, "eos_token_id": 0}
 
 
 @functools.cache
@@ -87,35 +86,29 @@ def sentence_piece():
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **named)
 
 
-def made(kind):
-    """Make a model and its tokenizer: "gpt2", "gpt2-bare", "llama", "t5", "bert", "bert-masked"."""
-    import transformers as hf
+_LABELS = {"id2label": CLASSES, "label2id": {name: number for number, name in CLASSES.items()}}
+_TINY = {"max_position_embeddings": 40}
+_ENDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
+_GPT2 = ("gpt2", byte_level, {"n_positions": 40, **_ENDS})
+_LLAMA = ("llama", byte_level, {"max_position_embeddings": 2048, **_ENDS})
+KINDS = {  # the class, its family, its tokenizer, and what else its config says
+    "gpt2": ("GPT2LMHeadModel", *_GPT2),
+    "gpt2-bare": ("GPT2Model", *_GPT2),
+    "llama": ("LlamaForCausalLM", *_LLAMA),
+    "t5": ("T5ForConditionalGeneration", "t5", sentence_piece, {}),
+    "bert": ("BertModel", "bert", word_piece, _TINY),
+    "bert-masked": ("BertForMaskedLM", "bert", word_piece, _TINY),
+    "bert-judge": ("BertForSequenceClassification", "bert", word_piece, {**_TINY, **_LABELS}),
+    "bert-tags": ("BertForTokenClassification", "bert", word_piece, {**_TINY, **_LABELS}),
+}
 
+
+def made(kind):
+    """Make a model of a kind and its tokenizer."""
+    name, family, tokenizer, more = KINDS[kind]
+    size = len(tokenizer()) + 8 * (kind == "llama")  # more ids than the tokenizer knows
     torch.manual_seed(0)
-    if kind.startswith("gpt2"):
-        shape = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40}
-        config = hf.GPT2Config(vocab_size=len(byte_level()), **shape, **ENDS)
-        model_class = hf.GPT2Model if kind == "gpt2-bare" else hf.GPT2LMHeadModel
-        return model_class(config).eval(), byte_level()
-    if kind == "llama":  # with more ids than the tokenizer knows
-        sizes = {**SIZES, **ENDS, "vocab_size": len(byte_level()) + 8, "num_key_value_heads": 2}
-        return hf.LlamaForCausalLM(hf.LlamaConfig(**sizes)).eval(), byte_level()
-    if kind == "t5":
-        ends = {"decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1}
-        shape = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
-        config = hf.T5Config(vocab_size=len(sentence_piece()), **shape, **ends)
-        return hf.T5ForConditionalGeneration(config).eval(), sentence_piece()
-    labels = {"id2label": CLASSES, "label2id": {name: number for number, name in CLASSES.items()}}
-    config = hf.BertConfig(
-        vocab_size=len(word_piece()), max_position_embeddings=40, **SIZES, **labels
-    )
-    model_class = {
-        "bert": hf.BertModel,
-        "bert-masked": hf.BertForMaskedLM,
-        "bert-judge": hf.BertForSequenceClassification,
-        "bert-tags": hf.BertForTokenClassification,
-    }[kind]
-    return model_class(config).eval(), word_piece()
+    return FAMILIES[family]._replace(model=name).bare(vocab_size=size, **more), tokenizer()
 
 
 @functools.cache

@@ -40,7 +40,9 @@ def scores(name):
     key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     raw = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
     found = opened["layers.1.attention.scores"]
-    assert difference(found[found.isfinite()], raw[found.isfinite()]) <= 1e-5
+    shown = recording["layers.1.attention.scores"]
+    for each in (found, shown):
+        assert difference(each[each.isfinite()], raw[each.isfinite()]) <= 1e-5
 
 
 def named(name):

@@ -1,15 +1,16 @@
 """Hostile models are refused: nothing read elsewhere, no socket, no code, no memory."""
 
 import json
-import os
 import struct
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+pytest.importorskip("transformers")
+
+from tests.kills import in_copy
+from tests.pretrained import watching
 from tests.pretrained.folders import (
     INDEX,
     SHAPES,
@@ -18,6 +19,7 @@ from tests.pretrained.folders import (
     gguf_bytes,
     linked,
     llama,
+    llama_facts,
     pickled,
     piped,
     safetensors,
@@ -92,19 +94,9 @@ def gguf_tensor(shape, kind=0, offset=0):
 
 def gguf_llama(architecture="llama", **more):
     """A small Llama as GGUF describes it."""
-    facts = {
-        "block_count": 1,
-        "context_length": 32,
-        "embedding_length": 8,
-        "feed_forward_length": 16,
-        "vocab_size": 6,
-        "attention.head_count": 2,
-        "attention.head_count_kv": 1,
-        "rope.dimension_count": 4,
-        **more,
-    }
-    numbers = {f"llama.{name}": (4, struct.pack("<I", number)) for name, number in facts.items()}
-    return gguf(gguf_bytes({"general.architecture": (8, text(architecture)), **numbers}))
+    return gguf(
+        gguf_bytes({**llama_facts(**more), "general.architecture": (8, text(architecture))})
+    )
 
 
 NO_NORMS = {name: shape for name, shape in SHAPES.items() if "norm" not in name}
@@ -147,17 +139,14 @@ HOSTILE = {
     # links and pipes
     "a description elsewhere": (linked("config.json", "secret/config.json"), "leads out"),
     "weights elsewhere": (linked(WEIGHTS, "secret/model.safetensors"), "leads out"),
-    "a tokenizer elsewhere": (linked("tokenizer.json", "secret/tokenizer.json"), "leads out"),
     "templates elsewhere": (linked("additional_chat_templates", "secret"), "leads out"),
     "a link to nowhere": (linked("tokenizer.json", "gone", inside=True), "leads nowhere"),
     "a link to itself": (linked("tokenizer.json", "tokenizer.json", inside=True), "leads nowhere"),
     "a pipe for a description": (piped("config.json"), "not a regular file"),
-    "a pipe for weights": (piped(WEIGHTS), "not a regular file"),
     # the description as JSON
     "a description that is a list": (with_config("[]"), "must hold an object"),
     "a description cut off": (with_config('{"model_type": "llama"'), "is not JSON"),
     "a description in Latin-1": (with_config('{"a": "é"}'.encode("latin-1")), "is not JSON"),
-    "a thousand brackets": (with_config('{"a":' * 1000 + "1" + "}" * 1000), "nested more than 32"),
     "a hundred thousand brackets": (with_config("[" * 100_000), "nested more than 32"),
     "three megabytes": (with_config('{"a": "' + "x" * 3 * 2**20 + '"}'), "at most 2,097,152"),
     "a million values": (with_config('{"a": [' + "0," * 600_000 + "0]}"), "500,000 values"),
@@ -205,7 +194,6 @@ HOSTILE = {
         "points at code",
     ),
     "GPTQ": (quantized("gptq"), "quantized ('gptq')"),
-    "bitsandbytes": (quantized("bitsandbytes"), "quantized"),
     "a function for a dtype": (with_words(dtype="load"), "known: auto, float64"),
     "a thousand million layers": (with_words(num_hidden_layers=10**9), "more than 1,000"),
     "a thousand layers": (with_words(num_hidden_layers=1_000), "asks for more than"),
@@ -220,12 +208,9 @@ HOSTILE = {
     "no width": (with_words(hidden_size=0), "transformers could not build"),
     "a negative width": (with_words(hidden_size=-8), "hidden_size is -8"),
     "outputs without names": (with_words(return_dict=False), "Remove the key"),
-    "a text for a width": (with_words(hidden_size="8"), "transformers could not build"),
-    "heads that do not divide": (with_words(num_attention_heads=0), "could not build"),
     "an activation that is a module": (with_words(hidden_act="os.system"), "could not build"),
     # the index of shards
     "a shard above": (shards("../outside/secret/model.safetensors"), "lie beside it"),
-    "a shard by its full path": (shards("/etc/passwd.safetensors"), "lie beside it"),
     "a shard of Windows": (shards("..\\evil.safetensors"), "lie beside it"),
     "a shard that is a pickle": (shards("a.bin"), "end in .safetensors"),
     "a shard that is missing": (shards("a.safetensors"), "lacks 1 of 1 shards"),
@@ -237,10 +222,6 @@ HOSTILE = {
     "an index without a map": (with_file(INDEX, "{}", weights=False), "must hold weight_map"),
     # the tokenizer's files
     "a vocabulary elsewhere": (with_settings('{"vocab_file": "../a.json"}'), "without a folder"),
-    "a tokenizer by its full path": (
-        with_settings('{"tokenizer_file": "/etc/passwd"}'),
-        "without a folder",
-    ),
     "tokenizer settings that are a list": (with_settings("[1]"), "must hold an object"),
     "a template of two gigabytes": (empty("chat_template.jinja"), "at most 1,048,576"),
     "pieces of two gigabytes": (empty("tokenizer.model"), "at most 134,217,728"),
@@ -253,36 +234,23 @@ HOSTILE = {
     "half the numbers": (cut(-64), "is cut off"),
     "numbers to spare": (with_header(lambda header: None, b"\0" * 8), "is cut off or damaged"),
     "a header of a terabyte": (with_weights(struct.pack("<Q", 2**40) + b"{" * 99), "cut off"),
-    "a header of 17 MiB": (
-        with_weights(struct.pack("<Q", 17 * 2**20) + b"{}" + b" " * 17 * 2**20),
-        "at most 16,777,216",
-    ),
     "a header that is a list": (with_weights(safetensors(b"[1]", b"1234567")), "hold an object"),
-    "a header of a million lists": (
-        with_weights(safetensors(b'{"a":[' + b"[]," * 10**6 + b"[]]}", b"")),
-        "more than 500,000 values",
-    ),
     "a header with nothing": (with_weights(safetensors(b"{}      ", b"")), "holds no tensor"),
     "numbers of eight bits": (changed(FIRST, dtype="F8_E4M3"), "unquantized form"),
     "numbers of an unknown kind": (changed(FIRST, dtype="os.system"), "known: F64"),
     "a shape that is negative": (changed(FIRST, shape=[-16, 8]), "is cut off or damaged"),
     "a shape with a zero": (changed(FIRST, shape=[0, 8]), "whole numbers of at least 1"),
     "a shape that overflows": (changed(FIRST, shape=[2**62, 2**62]), "is cut off or damaged"),
-    "a shape of fractions": (changed(FIRST, shape=[16.0, 8]), "is cut off or damaged"),
-    "nine dimensions": (changed(FIRST, shape=[16, 8, 1, 1, 1, 1, 1, 1, 1]), "at most 8"),
     "offsets that overlap": (changed(LAST, data_offsets=[0, 512]), "is cut off or damaged"),
     "offsets outside": (changed(LAST, data_offsets=[2**40, 2**40 + 512]), "is cut off or damaged"),
-    "offsets backwards": (changed(LAST, data_offsets=[512, 0]), "is cut off or damaged"),
     "a hole": (with_header(lambda header: header.pop(FIRST) and None), "is cut off or damaged"),
     "a word too many": (changed(LAST, evil=1), "dtype, shape and data_offsets alone"),
     "a name with a bell": (renamed("a\x07b"), "not a valid tensor name"),
     "a name that climbs": (renamed("../../evil"), "not a valid tensor name"),
-    "a name without end": (renamed("x" * 300), "not a valid tensor name"),
     "two tebibytes": (sparse, "not enough memory"),
     # the weights against the description
     "norms missing": (with_tensors(NO_NORMS), "3 missing: model.layers.0.input_layernorm.weight"),
     "a layer too many": (with_tensors(EXTRA), "1 not of this model: model.layers.1.mlp.up_proj"),
-    "a layer too few": (with_words(num_hidden_layers=2), "9 missing"),
     "a norm of another width": (
         with_tensors(TALL),
         "1 of another shape: model.norm.weight (9,), expected (8,)",
@@ -328,7 +296,7 @@ HUB_ID = "evil-organisation/evil-model"
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
-    """Open every hostile folder, and those of the planted faults, in one child process."""
+    """Open every hostile folder, and those of the planted faults, in one copy of this process."""
     root = tmp_path_factory.mktemp("hostile")
     cases = [("sound", str(llama(root / "sound" / "model")), "")]
     makers = {name: make for name, (make, _) in HOSTILE.items()} | {"a hub id": None}
@@ -340,21 +308,14 @@ def opened(tmp_path_factory):
             make(root / f"{number}" / "model", root / f"{number}" / "outside")
             path = str(root / f"{number}" / "model")
         cases.append((name, path, name if name in PLANTED else ""))
-    (root / "cases.json").write_text(json.dumps(cases))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "HF_HOME": str(root / "hub"),
-        "HF_HUB_OFFLINE": "",
-        "TRANSFORMERS_OFFLINE": "",
-    }
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("watching.py")), str(root / "cases.json")],
-        capture_output=True, text=True, check=False, timeout=300, env=environment, cwd=root,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = root / "done.json"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+            patch.delenv(name, raising=False)
+        patch.chdir(root)
+        assert in_copy(lambda: watching.watch(cases, done)) == 0
     found = {}
-    for (name, path, _), each in zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True):
+    for (name, path, _), each in zip(cases, json.loads(done.read_text()), strict=True):
         found[name] = {**each, "canary": (Path(path).parent / "outside" / "canary").exists()}
     return found
 

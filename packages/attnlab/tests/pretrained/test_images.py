@@ -1,7 +1,9 @@
 """Chat models of text and images: what is shown, edited and patched is what the model does, and the
 axes say which positions show which patch of which image."""
 
+import copy
 import itertools
+from functools import cache
 
 import pytest
 import torch
@@ -11,19 +13,14 @@ from attnlab.edits.effects import ablate, patch_all
 from attnlab.errors import WrongUsage
 from attnlab.pretrained.images import image_places
 from tests.planting import fault_tests, faults_in
-from tests.pretrained.families import stirred
+from tests.pretrained.families import SETTINGS, stirred
+from tests.pretrained.trying import eager_copy
+from tests.sampling import sampled
 
 transformers = pytest.importorskip("transformers")
 
 IMAGE, SIDE = 90, 4  # its token, and the width of a patch
-_SIZES = {
-    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-}  # fmt: skip
-_TEXT = {
-    **_SIZES, "num_key_value_heads": 2, "vocab_size": 101, "max_position_embeddings": 128,
-    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
-_VISION = {**_SIZES, "image_size": 16, "patch_size": SIDE}
+_TEXT, _VISION = SETTINGS["grouped"], SETTINGS["picture"]
 
 
 def _llava():
@@ -88,8 +85,10 @@ KINDS = {
 AHEAD = {"Gemma3": "image", "PaliGemma": "prefix"}  # who looks at later positions, and where
 
 
+@cache
 def given(kind):
-    """A model with random weights, and one input with its images."""
+    """A model with random weights as transformers and as attnlab has it, and one input with its
+    images."""
     config, ids = KINDS[kind]()
     foreign = getattr(transformers, f"{kind}ForConditionalGeneration")(config)
     source = torch.Generator().manual_seed(1)
@@ -107,7 +106,8 @@ def given(kind):
         inputs["token_type_ids"] = is_image
     if kind == "PaliGemma":  # the prefix, then the answer
         inputs["token_type_ids"] = (torch.arange(len(ids)) >= 20).long().unsqueeze(0)
-    return stirred(foreign).eval(), inputs
+    foreign = stirred(foreign)
+    return foreign, attnlab.load(foreign), inputs
 
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -115,15 +115,13 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 @each_kind
 def test_what_is_shown_is_what_the_model_computes_with_its_image(kind):
-    foreign, inputs = given(kind)
+    foreign, model, inputs = given(kind)
     with torch.no_grad():
         plain = foreign(**inputs).logits
-    model = attnlab.load(foreign)
     recording = attnlab.record(model, inputs)
     with torch.no_grad():
         assert torch.equal(model(**inputs), plain)
-        foreign.set_attn_implementation("eager")
-        own = foreign(**inputs, output_attentions=True).attentions
+        own = eager_copy(foreign)(**inputs, output_attentions=True).attentions
     for layer, weights in enumerate(own):
         site = f"layers.{layer}.attention.weights"
         torch.testing.assert_close(recording[site], weights, atol=2e-6, rtol=0)
@@ -134,10 +132,9 @@ def test_what_is_shown_is_what_the_model_computes_with_its_image(kind):
     assert torch.equal(ahead, (open_to[:, None] & open_to).triu(1))
 
 
-@each_kind
+@pytest.mark.parametrize("kind", sampled(KINDS, ["Gemma3", "SmolVLM", "Qwen2_5_VL"]))
 def test_edits_ablations_patches_and_reasons_take_images_as_they_take_text(kind):
-    foreign, inputs = given(kind)
-    model = attnlab.load(foreign)
+    _, model, inputs = given(kind)
     effects = ablate(model, inputs, metric="logit", target=3)
     with torch.no_grad(), attnlab.edit(model, attnlab.ZeroHead(layer=1, head=2)) as certificate:
         edited = model(**inputs)[0, -1, 3]
@@ -168,11 +165,12 @@ def rows_and_columns(foreign, kind, inputs):
         is_seen = "vision" in name or "visual" in name
         if is_seen and ("out_proj" in name or "attn.proj" in name):
             parameter.data.zero_()
-    model, found = attnlab.load(foreign), {}
-    plain = attnlab.record(model, inputs, "embedding")["embedding"]
-    for row, column, other in changed_patches(kind, inputs):
-        moved = attnlab.record(model, {**inputs, "pixel_values": other}, "embedding")["embedding"]
-        for position in (moved != plain).any(-1)[0].nonzero().flatten().tolist():
+    changed, found = list(changed_patches(kind, inputs)), {}
+    many = {name: torch.cat([value] * (1 + len(changed))) for name, value in inputs.items()}
+    many["pixel_values"] = torch.cat([inputs["pixel_values"], *(other for *_, other in changed)])
+    plain, *others = attnlab.record(attnlab.load(foreign), many, "embedding")["embedding"]
+    for (row, column, _), other in zip(changed, others, strict=True):
+        for position in ((other - plain).abs().amax(-1) > 1e-3).nonzero().flatten().tolist():
             found.setdefault(position, set()).add((row, column))
     return found
 
@@ -198,9 +196,9 @@ def changed_patches(kind, inputs):
 
 @each_kind
 def test_an_axis_names_the_patch_that_a_position_shows(kind):
-    foreign, inputs = given(kind)
-    names = named(attnlab.record(attnlab.load(foreign), inputs))
-    shows = rows_and_columns(foreign, kind, inputs)
+    foreign, model, inputs = given(kind)
+    names = named(attnlab.record(model, inputs, "*.1.attention.weights"))
+    shows = rows_and_columns(copy.deepcopy(foreign), kind, inputs)
     merged = {"Gemma3": 2, "SmolVLM": 2, "Qwen2_5_VL": 2}.get(kind, 1)
     prefix = "image 0:" if kind == "SmolVLM" else "image"
     for position, name in enumerate(names):
@@ -215,8 +213,7 @@ def test_an_axis_names_the_patch_that_a_position_shows(kind):
 
 
 def test_names_last_in_a_file_a_generation_and_a_map_of_patches(tmp_path):
-    foreign, inputs = given("SmolVLM")
-    model = attnlab.load(foreign)
+    foreign, model, inputs = given("SmolVLM")
     recording = attnlab.record(model, inputs)
     recording.save(tmp_path / "kept")
     assert named(attnlab.open(tmp_path / "kept")) == named(recording)
@@ -238,10 +235,10 @@ def test_a_layout_that_does_not_fit_is_not_guessed():
 
 
 def test_images_that_do_not_share_out_among_inputs_are_refused():
-    foreign, inputs = given("Llava")
+    _, model, inputs = given("Llava")
     both = {**inputs, "input_ids": inputs["input_ids"].repeat(2, 1)}
     with pytest.raises(WrongUsage, match="or of images for each; got 2 and 1"):
-        ablate(attnlab.load(foreign), both, metric="logit", target=3)
+        ablate(model, both, metric="logit", target=3)
 
 
 FAULTS = """

@@ -156,6 +156,10 @@ def test_multi_head_attention_of_padding_alone_is_recorded_as_torch_computes_it(
     else:
         assert torch.equal(weights[1], torch.zeros_like(weights[1]))
         assert torch.equal(recording["layers.0.attention.heads"][1], torch.zeros(HEADS, LENGTH, 4))
+    with attnlab.edit(model, op.Temperature(temperature=1.0)) as certificate:
+        output, _ = foreign(x, x, x, key_padding_mask=PADDING)
+    assert certificate.identity == 0.0
+    assert output[1].isnan().all()
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from attnlab.pretrained.attach import attach
 from attnlab.pretrained.model_files import build, folder, gguf, hub
 from attnlab.pretrained.model_files.hub import load_pretrained
 from tests.pretrained.families import FAMILIES
-from tests.pretrained.folders import SHAPES, gguf_bytes, llama, text
+from tests.pretrained.folders import SHAPES, gguf_bytes, llama, llama_facts, number, text
 
 transformers = pytest.importorskip("transformers")
 
@@ -480,23 +480,12 @@ def tiny_numbers(name, shape):
 def tiny_gguf():
     """Return a Llama of one layer with five tokens as GGUF, in full precision."""
 
-    def number(value):
-        return (4, struct.pack("<I", value))
-
     def texts(words):
         return (9, struct.pack("<IQ", 8, len(words)) + b"".join(map(text, words)))
 
     tokens = ["<unk>", "<s>", "</s>", "a", "b", "ab"]
     facts = {
-        "general.architecture": (8, text("llama")),
-        "llama.block_count": number(1),
-        "llama.context_length": number(32),
-        "llama.embedding_length": number(8),
-        "llama.feed_forward_length": number(16),
-        "llama.attention.head_count": number(2),
-        "llama.attention.head_count_kv": number(1),
-        "llama.vocab_size": number(len(tokens)),
-        "llama.rope.dimension_count": number(4),
+        **llama_facts(),
         "llama.attention.layer_norm_rms_epsilon": (6, struct.pack("<f", 1e-5)),
         "tokenizer.ggml.model": (8, text("gpt2")),
         "tokenizer.ggml.tokens": texts(tokens),

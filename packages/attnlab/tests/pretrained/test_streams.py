@@ -168,7 +168,7 @@ def test_blocks_that_do_not_attend_keep_their_numbers():
 
     settings = {**FAMILIES["llama"].settings, "layer_types": ["conv", "full_attention"]}
     mixed = transformers.Lfm2Config(**settings)
-    model = attach(stirred(transformers.Lfm2ForCausalLM(mixed)).eval())
+    model = attach(stirred(transformers.Lfm2ForCausalLM(mixed)))
     assert [path for path, _ in model.attention_points()] == ["layers.1.attention"]
     assert "layers.0.residual_after" in site_names(model)
 

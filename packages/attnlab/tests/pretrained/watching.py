@@ -1,18 +1,29 @@
-"""Run as `python watching.py CASES.json`: opens folders and writes down what that did."""
+"""Opens folders, in a copy of the process of the tests, and tells what that did."""
 
 import json
 import os
+import pickle
 import resource
 import sys
 import tempfile
+import warnings
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from unittest import mock
+
+import transformers
+from torch import nn
+
+import attnlab
+from attnlab.pretrained.model_files import build, folder, hub
+from attnlab.pretrained.model_files.gguf import gguf_cache
+from attnlab.pretrained.model_files.hub import load_pretrained
 
 SEEN: list[tuple[str, str]] = []
 WATCHING: list[bool] = []  # while there is something in it
 MODULES: list[int] = []  # one for each module that is made
 LIBRARIES = [place for place in sys.path if place.endswith("site-packages")]
+SOURCE = os.path.dirname(os.path.dirname(os.path.realpath(attnlab.__file__)))
 ALLOWED = tuple(
     map(
         os.path.realpath,
@@ -30,10 +41,8 @@ def hook(event, details):
         SEEN.append((event, str(details)[:200]))
 
 
-def watched(path, own_source):
+def watched(path):
     """Open one path, and say how that ended and what was seen."""
-    from attnlab.pretrained.model_files.hub import load_pretrained
-
     SEEN.clear()
     before, modules_before = forgotten_peak(), sum(MODULES)
     is_folder = os.path.lexists(path)
@@ -45,7 +54,7 @@ def watched(path, own_source):
         error, words = type(raised).__name__, str(raised)
     WATCHING.clear()
     modules_made, megabytes = sum(MODULES) - modules_before, peak() - before
-    allowed = (*ALLOWED, *own_places(), own_source)
+    allowed = (*ALLOWED, *own_places(), SOURCE)
     if is_folder:
         allowed += (os.path.realpath(path),)
     elsewhere = [place for kind, place in SEEN if kind == "open" and not place.startswith(allowed)]
@@ -66,8 +75,6 @@ def watched(path, own_source):
 
 def count_modules():
     """Note each module that is made: a measure of work without the machine."""
-    from torch import nn
-
     make = nn.Module.__init__
 
     def counting(self, *arguments, **options):
@@ -79,8 +86,6 @@ def count_modules():
 
 def own_places():
     """Say where a GGUF file is spread out."""
-    from attnlab.pretrained.model_files.gguf import gguf_cache
-
     temporary = os.path.realpath(tempfile.gettempdir())
     return os.path.realpath(gguf_cache()), os.path.join(temporary, "attnlab-gguf-")
 
@@ -103,10 +108,6 @@ def peak():
 
 def with_fault(fault):  # noqa: C901
     """Take one check out."""
-    import transformers
-
-    from attnlab.pretrained.model_files import build, folder, hub
-
     stack = ExitStack()
 
     def change(where, name, what):
@@ -118,8 +119,6 @@ def with_fault(fault):  # noqa: C901
         )
 
     def unpickling(path, **_):
-        import pickle
-
         with open(Path(path) / "pytorch_model.bin", "rb") as file:
             return pickle.load(file)
 
@@ -144,15 +143,9 @@ def with_fault(fault):  # noqa: C901
     return stack
 
 
-def main():
-    cases = json.loads(Path(sys.argv[1]).read_text())
-    import torch
-
-    torch.set_num_threads(1)
-    import attnlab
-    from attnlab.pretrained.model_files.hub import load_pretrained
-
-    source = os.path.dirname(os.path.dirname(os.path.realpath(attnlab.__file__)))
+def watch(cases, file):
+    """Open each (name, path, fault) and write what that did to a file."""
+    warnings.simplefilter("default")
     with suppress(Exception):
         load_pretrained(cases[0][1])  # the first is sound: imports are no part of what is measured
     sys.addaudithook(hook)
@@ -160,9 +153,7 @@ def main():
     found = []
     for _, path, fault in cases:
         with with_fault(fault):
-            found.append(watched(path, source))
-    sys.stdout.write("\n" + json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+            found.append(watched(path))
+    WATCHING.clear()
+    file.write_text(json.dumps(found))
+    return 0
