@@ -7,7 +7,7 @@ import torch
 import attnlab
 from tests.pretrained.families import FAMILIES, each_family, each_of
 from tests.pretrained.table import DOCUMENT, document, looked, opened
-from tests.pretrained.trying import InFull, Tried, changed_at, furthest, recorded_weights, tried
+from tests.pretrained.trying import InFull, Tried, furthest, head_zeroed, recorded_weights, tried
 
 pytest.importorskip("transformers")
 
@@ -48,27 +48,18 @@ def test_looking_at_everything_leaves_the_output_as_it_is(name):
 
 def _zeroed_by_hand(each, point, head):
     """The output when a head's slice is zeroed before the output projection."""
+    if each.family.name != "xlnet":
+        with head_zeroed(each, point, head):
+            return each.run()
     anatomy, number = each.place(point.rpartition(".")[0])
-    heads = each.heads(point)
-    projection = anatomy.cross if point.endswith("cross_attention") else anatomy.projection
-    if not projection:  # xlnet has none: it multiplies with a parameter, (d_model, head, width)
-        path = anatomy.blocks.replace("*", str(number)) + ".rel_attn.o"
-        with torch.no_grad():
-            parameter = each.foreign.get_parameter(path)
-            kept = parameter.detach().clone()
-            parameter[:, head] = 0.0
-            found = each.run()
-            parameter.copy_(kept)
-        return found
-
-    def zero(value, block):
-        if block != number:
-            return None
-        width = value.shape[-1] // heads
-        return value.clone().index_fill(-1, torch.arange(head * width, (head + 1) * width), 0.0)
-
-    with changed_at(each.foreign, anatomy, f"in {projection}", zero):
-        return each.run()
+    path = anatomy.blocks.replace("*", str(number)) + ".rel_attn.o"
+    with torch.no_grad():  # it multiplies with a parameter, (d_model, head, width)
+        parameter = each.foreign.get_parameter(path)
+        kept = parameter.detach().clone()
+        parameter[:, head] = 0.0
+        found = each.run()
+        parameter.copy_(kept)
+    return found
 
 
 @each_family

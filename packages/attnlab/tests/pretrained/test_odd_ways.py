@@ -16,6 +16,7 @@ from attnlab.pretrained.probe import probe_inputs
 from tests.planting import fault_tests, faults_of
 from tests.pretrained.families import FAMILIES, stirred
 from tests.pretrained.trying import difference, furthest, tried
+from tests.pretrained.written import TokensReader
 from tests.sampling import sampled
 
 transformers = pytest.importorskip("transformers")
@@ -259,22 +260,12 @@ FORMS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-class Reader(nn.Module):
-    def __init__(self, form):
-        super().__init__()
-        self.embedding, self.layers = nn.Embedding(50, 16), nn.ModuleList([Attention(form)])
-
-    def forward(self, ids):
-        x = self.embedding(ids)
-        return x + self.layers[0](x)
-
-
 def reader(form):
-    return stirred(Reader(form))
+    return stirred(TokensReader([lambda: Attention(form)]))
 
 
 def ids_of(batch, length):
-    return torch.randint(0, 50, (batch, length), generator=torch.Generator().manual_seed(7))
+    return torch.randint(0, 10, (batch, length), generator=torch.Generator().manual_seed(7))
 
 
 @pytest.mark.parametrize(
@@ -292,7 +283,7 @@ def test_attention_whose_axes_stand_in_another_order_is_refused(form, batch):
 def test_weights_that_give_nan_are_named():
     module = reader("usual")
     with torch.no_grad():
-        module.embedding.weight[:] = float("nan")
+        module.tokens.weight[:] = float("nan")
     with pytest.raises(CouldNotRun, match="gives NaN for a small input"):
         attach(module, example=(ids_of(1, 6),))
 

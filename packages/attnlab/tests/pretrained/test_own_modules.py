@@ -7,7 +7,13 @@ from torch import nn
 
 import attnlab
 from attnlab.errors import CouldNotRun, WrongUsage
-from tests.pretrained.written import Attention, SoftmaxAttention
+from tests.pretrained.written import (
+    Attention,
+    Block,
+    Reader,
+    SoftmaxAttention,
+    TokensReader,
+)
 
 WIDTH = 16
 IDS = torch.tensor([[3, 1, 2, 0, 5, 7]])
@@ -21,50 +27,11 @@ class CausalAttention(Attention):
         return nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
-class Block(nn.Module):
-    """A block that adds attention and a feed-forward part to its stream."""
-
-    def __init__(self, attention=CausalAttention):
-        super().__init__()
-        self.norm, self.attention = nn.LayerNorm(WIDTH), attention()
-        self.norm_2 = nn.LayerNorm(WIDTH)
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 32), nn.GELU(), nn.Linear(32, WIDTH))
-
-    def forward(self, x):
-        x = x + self.attention(self.norm(x))
-        return x + self.mlp(self.norm_2(x))
+def block(attention=CausalAttention):
+    return Block(attention())
 
 
-class Reader(nn.Module):
-    """A small language model; a subclass chooses the name of its input."""
-
-    def __init__(self, blocks=None):
-        super().__init__()
-        torch.manual_seed(0)
-        self.tokens, self.positions = nn.Embedding(10, WIDTH), nn.Embedding(12, WIDTH)
-        self.layers = nn.ModuleList(blocks or [Block(), Block()])
-        self.norm, self.unembedding = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 10)
-        self.eval()
-
-    def read(self, ids):
-        """The stream after all blocks."""
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
-        for block in self.layers:
-            x = block(x)
-        return self.norm(x)
-
-    def forward(self, input_ids):
-        return self.unembedding(self.read(input_ids))
-
-
-class TokensReader(Reader):
-    """The same with another name of its input."""
-
-    def forward(self, tokens):
-        return self.unembedding(self.read(tokens))
-
-
-class LogitsReader(Reader):
+class LogitsReader(TokensReader):
     """The same, its logits named."""
 
     def forward(self, tokens):
@@ -75,7 +42,7 @@ class DictsReader(Reader):
     """The same without a class of blocks: its forward calls their parts."""
 
     def __init__(self):
-        super().__init__()
+        super().__init__([block, block])
         parts = ("norm", "attention", "norm_2", "mlp")
         blocks = [{name: getattr(block, name) for name in parts} for block in self.layers]
         self.layers = nn.ModuleList(map(nn.ModuleDict, blocks))
@@ -94,7 +61,7 @@ def corpus(texts):
 
 def loaded(kind):
     name = "input_ids" if kind is Reader else "tokens"
-    return attnlab.load(kind(), example={name: IDS})
+    return attnlab.load(kind([block, block]), example={name: IDS})
 
 
 @pytest.mark.parametrize("kind", [Reader, TokensReader, LogitsReader])
@@ -141,7 +108,7 @@ class SoftmaxOfItsOwn(SoftmaxAttention):
 
 
 def test_a_softmax_of_its_own_is_told_how_queries_are_seen():
-    model = attnlab.load(Reader([Block(SoftmaxOfItsOwn), Block(SoftmaxOfItsOwn)]))
+    model = attnlab.load(Reader([lambda: block(SoftmaxOfItsOwn)] * 2))
     several = torch.cat((IDS, IDS.roll(1, 1)))
     for call in (
         lambda: attnlab.pattern_effects(model, several, controls=["shuffled"]),

@@ -17,6 +17,7 @@ from attnlab.pretrained.backends.multi_head import SlowPath
 from attnlab.pretrained.model import Pretrained
 from tests.planting import fault_tests, faults_of
 from tests.pretrained.families import stirred
+from tests.pretrained.written import Block, TokensReader
 
 # torch warns of its own fast path, once a process.
 pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
@@ -309,34 +310,6 @@ def test_a_whole_transformer_has_two_stacks_and_looks_across():
     assert "decoder.layers.0.residual_after_cross" in recording
 
 
-class Reader(nn.Module):
-    """A small language model of plain torch: ids (batch, length) in, logits out."""
-
-    def __init__(self, **options):
-        super().__init__()
-        torch.manual_seed(0)
-        self.embed = nn.Embedding(50, WIDTH)
-        self.blocks = nn.ModuleList(Block(Packed(**options)) for _ in range(2))
-        self.head = nn.Linear(WIDTH, 50)
-
-    def forward(self, tokens):
-        x = self.embed(tokens)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
-
-
-class Block(nn.Module):
-    def __init__(self, attention):
-        super().__init__()
-        self.norm1, self.attn, self.norm2 = nn.LayerNorm(WIDTH), attention, nn.LayerNorm(WIDTH)
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 24), nn.GELU(), nn.Linear(24, WIDTH))
-
-    def forward(self, x):
-        x = x + self.attn(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
-
-
 class Packed(nn.Module):
     """Queries, keys and values in one projection, fused or written out."""
 
@@ -370,7 +343,12 @@ class Packed(nn.Module):
         return self.proj(heads.reshape(batch, length, width))
 
 
-TOKENS = torch.randint(0, 50, (2, QUERIES), generator=torch.Generator().manual_seed(3))
+def reader(**options):
+    """A small language model of plain torch: ids (batch, length) in, logits out."""
+    return TokensReader([lambda: Block(Packed(**options))] * 2)
+
+
+TOKENS = torch.randint(0, 10, (2, QUERIES), generator=torch.Generator().manual_seed(3))
 FORMS: dict[str, dict[str, Any]] = {
     "plain": {},
     "flat and causal": {"flat": True, "causal": True},
@@ -382,7 +360,7 @@ FORMS: dict[str, dict[str, Any]] = {
 def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form):
     seen, outputs = [], []
     for fused in (True, False):
-        module = stirred(Reader(fused=fused, **FORMS[form]))
+        module = stirred(reader(fused=fused, **FORMS[form]))
         model = attach(module, example=(TOKENS,))
         assert {each.backend for each in model.backends} == {"sdpa" if fused else "softmax"}
         with torch.no_grad(), attnlab.record(model, "*") as recording:
@@ -393,7 +371,7 @@ def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form):
         seen.append(recording)
         by_hand, width = copy.deepcopy(module), WIDTH // HEADS
         with torch.no_grad():
-            by_hand.blocks[1].attn.proj.weight[:, 2 * width : 3 * width] = 0.0
+            by_hand.layers[1].attention.proj.weight[:, 2 * width : 3 * width] = 0.0
             with attnlab.edit(model, op.ZeroHead(layer=1, head=2)) as certificate:
                 found = model(TOKENS)
         assert (found - by_hand(TOKENS)).abs().max() < 1e-6
@@ -420,7 +398,7 @@ def test_fused_attention_and_the_same_written_out_show_and_do_the_same(form):
     ("form", "is_half"), [("plain", True), ("flat and causal", True), ("grouped", False)]
 )
 def test_an_opened_attention_of_half_precision_is_computed_in_full(form, is_half):
-    module = stirred(Reader(**FORMS[form]))
+    module = stirred(reader(**FORMS[form]))
     module = module.to(torch.bfloat16) if is_half else module
     model = attach(module, example=(TOKENS,))
     with (
@@ -534,7 +512,7 @@ def test_where_attention_and_feed_forward_take_turns_in_a_list_both_are_one_laye
 
 
 def test_a_model_that_nobody_described_asks_for_an_example():
-    module = Reader()
+    module = reader()
     with pytest.raises(WrongUsage, match=r"takes \(tokens\)"):
         attach(module)
     with pytest.raises(WrongUsage, match="does not take such an example"):

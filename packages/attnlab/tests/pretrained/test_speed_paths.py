@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-from contextlib import contextmanager
 
 import pytest
 
@@ -17,23 +16,21 @@ from attnlab.edits.effects import Metric, ablate
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look import record
 from attnlab.parts.probes import Probe
-from attnlab.pretrained.attach import attach
 from attnlab.pretrained.backends import registry as products
 from attnlab.pretrained.backends.registry import faster_products
 from attnlab.pretrained.model import Pretrained
-from tests.pretrained.families import FAMILIES
+from tests.pretrained.trying import head_zeroed, tried
 from tests.sampling import sampled
 
 sweeping = importlib.import_module("attnlab.edits.effects.sweep")
 linears = importlib.import_module("attnlab.parts.linear")
 
-KNOCKED = ("gpt2", "llama", "bert", "t5", "albert")
 TOKENS = torch.randint(3, 101, (2, 9), generator=torch.Generator().manual_seed(1))
 
 
-@pytest.fixture(scope="module")
-def models():
-    return {name: attach(FAMILIES[name].build(dtype=torch.float64).double()) for name in KNOCKED}
+def model_of(name):
+    """A model in float64."""
+    return tried(name, torch.float64).model
 
 
 def inputs_of(name):
@@ -53,61 +50,49 @@ def metric_of(model, inputs):
     return Metric("logit", labels), labels[:, -1]
 
 
-@contextmanager
-def silenced(model, name, place):
+def silenced(name, place):
     """Zero one head before the output projection by a hook."""
-    anatomy, number = FAMILIES[name].anatomy[-1], place.path.split(".")[1]
-    path = f"{anatomy.blocks.replace('*', number)}.{anatomy.projection}"
-    heads = model.layers[int(number)].attention.layout.num_heads
-
-    def silence(_, given):
-        apart = given[0].clone().unflatten(-1, (heads, -1))
-        apart[:, :, place.head] = 0.0
-        return (apart.flatten(-2),)
-
-    hook = model.foreign.get_submodule(path).register_forward_pre_hook(silence)
-    try:
-        yield
-    finally:
-        hook.remove()
+    return head_zeroed(tried(name, torch.float64), place.path, place.head)
 
 
-def zeroed(model, name, place):
+def zeroed(name, place):
     """Zero one head by an edit."""
-    return attnlab.edit(model, attnlab.ZeroHead(site=place.path, head=place.head), certify=False)
+    return attnlab.edit(
+        model_of(name), attnlab.ZeroHead(site=place.path, head=place.head), certify=False
+    )
 
 
-def check_knock_outs(model, name, without_head=silenced, stride=1):
+def check_knock_outs(name, without_head=silenced, stride=1):
     """Hold a sweep to whole passes without a head: the logits of the answers."""
-    inputs = inputs_of(name)
+    model, inputs = model_of(name), inputs_of(name)
     metric, answers = metric_of(model, inputs)
     found = ablate(model, inputs, metric=metric)
     for index in range(0, len(found.places), stride):
-        with without_head(model, name, found.places[index]):
+        with without_head(name, found.places[index]):
             one = logits_of(model, inputs)[torch.arange(2), -1, answers]
         torch.testing.assert_close(found.after[index], one, rtol=0, atol=1e-10)
     return found
 
 
 @pytest.mark.parametrize("name", sampled(["llama", "bert", "gpt2"], 2))
-def test_a_head_knocked_out_in_a_sweep_is_its_slice_zeroed_by_hand_in_a_whole_pass(models, name):
-    check_knock_outs(models[name], name)
+def test_a_head_knocked_out_in_a_sweep_is_its_slice_zeroed_by_hand_in_a_whole_pass(name):
+    check_knock_outs(name)
 
 
-def test_a_sweep_over_an_encoder_and_a_decoder_equals_edits_one_by_one(models):
-    found = check_knock_outs(models["t5"], "t5", zeroed, stride=5)
+def test_a_sweep_over_an_encoder_and_a_decoder_equals_edits_one_by_one():
+    found = check_knock_outs("t5", zeroed, stride=5)
     assert {place.path.split(".")[0] for place in found.places} == {"encoder", "decoder"}
 
 
-def test_a_sweep_over_layers_that_are_one_module_equals_edits_one_by_one(models):
-    found = check_knock_outs(models["albert"], "albert", zeroed)
+def test_a_sweep_over_layers_that_are_one_module_equals_edits_one_by_one():
+    found = check_knock_outs("albert", zeroed)
     assert len(found.parts) >= 2
 
 
-def test_the_check_sees_calls_of_a_shared_module_left_out(models):
+def test_the_check_sees_calls_of_a_shared_module_left_out():
     shared = "{path for path, calls in self._calls.items() if calls > 1}"
     with noticed("pretrained.hooks", shared, "set()"):
-        check_knock_outs(models["albert"], "albert", zeroed)
+        check_knock_outs("albert", zeroed)
 
 
 def count_positions(model, run):
@@ -123,8 +108,8 @@ def count_positions(model, run):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_logits_are_computed_for_the_positions_that_are_asked_alone(models, name):
-    model = models[name]
+def test_logits_are_computed_for_the_positions_that_are_asked_alone(name):
+    model = model_of(name)
     metric, _ = metric_of(model, TOKENS)
     seen = count_positions(model, lambda: ablate(model, TOKENS, metric=metric))
     assert seen[0][1] == 9  # the plain pass, from which labels may be taken anywhere
@@ -137,15 +122,15 @@ def test_logits_are_computed_for_the_positions_that_are_asked_alone(models, name
     assert {positions for _, positions in seen[1:]} == {3}
 
 
-def test_a_metric_that_sees_all_logits_is_given_all(models):
-    model = models["gpt2"]
+def test_a_metric_that_sees_all_logits_is_given_all():
+    model = model_of("gpt2")
     asked = Metric(lambda logits: logits.sum((1, 2)))
     seen = count_positions(model, lambda: ablate(model, TOKENS, metric=asked))
     assert {positions for _, positions in seen} == {9}
 
 
-def test_blocks_before_a_case_are_not_computed_again(models):
-    model, calls = models["gpt2"], []
+def test_blocks_before_a_case_are_not_computed_again():
+    model, calls = model_of("gpt2"), []
     metric, _ = metric_of(model, TOKENS)
     hook = model.foreign.transformer.h[0].mlp.register_forward_hook(lambda *_: calls.append(1))
     try:
@@ -155,8 +140,8 @@ def test_blocks_before_a_case_are_not_computed_again(models):
     assert len(calls) == 1  # the plain pass
 
 
-def test_small_batches_give_what_large_ones_give(models, monkeypatch):
-    model = models["llama"]
+def test_small_batches_give_what_large_ones_give(monkeypatch):
+    model = model_of("llama")
     metric, _ = metric_of(model, TOKENS)
     large = ablate(model, TOKENS, metric=metric)
     monkeypatch.setattr(sweeping, "_CACHED", 1)
@@ -167,8 +152,8 @@ def test_small_batches_give_what_large_ones_give(models, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
-def test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same(models, name):
-    model, given = models[name], inputs_of(name)
+def test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same(name):
+    model, given = model_of(name), inputs_of(name)
     named = model.arguments(*given) if isinstance(given, tuple) else {"input_ids": given}
     told = []
     hook = model.foreign.register_forward_hook(
@@ -187,8 +172,8 @@ def test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same
     assert told[2] is not None  # who says so gets it
 
 
-def test_a_cache_that_is_given_goes_on_being_filled(models):
-    model = models["gpt2"]
+def test_a_cache_that_is_given_goes_on_being_filled():
+    model = model_of("gpt2")
     with torch.no_grad():
         whole = model(TOKENS)
         cache = model.foreign(TOKENS[:, :6]).past_key_values
@@ -225,17 +210,17 @@ def one_position_too_early(monkeypatch):
 @pytest.mark.parametrize(
     "fault", sampled([one_position_too_early, a_block_of_the_layer_after, rows_mixed_up], 1)
 )
-def test_a_planted_fault_is_seen(models, monkeypatch, fault):
+def test_a_planted_fault_is_seen(monkeypatch, fault):
     fault(monkeypatch)
     with pytest.raises(AssertionError, match="not close"):
-        check_knock_outs(models["gpt2"], "gpt2")
+        check_knock_outs("gpt2")
 
 
-def test_a_pass_that_makes_a_cache_unasked_is_seen(models, monkeypatch):
-    model = models["gpt2"]
+def test_a_pass_that_makes_a_cache_unasked_is_seen(monkeypatch):
+    model = model_of("gpt2")
     monkeypatch.setattr(model, "_takes", {})
     with pytest.raises(AssertionError):
-        test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same(models, "gpt2")
+        test_a_pass_keeps_no_cache_that_nobody_is_given_and_its_logits_stay_the_same("gpt2")
 
 
 @pytest.fixture
@@ -265,38 +250,33 @@ def check_faster(model, monkeypatch):
     torch.testing.assert_close(recording["layers.1.attention.weights"].sum(-1), torch.ones(2, 4, 9))
 
 
-@pytest.fixture(scope="module")
-def in_float32():
-    return {name: attach(FAMILIES[name].build()) for name in ("gpt2", "llama")}
-
-
 @pytest.mark.usefixtures("small_ones_too")
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_faster_products_are_the_same_for_as_long_as_asked_for(in_float32, monkeypatch, name):
-    check_faster(in_float32[name], monkeypatch)
+def test_faster_products_are_the_same_for_as_long_as_asked_for(monkeypatch, name):
+    check_faster(tried(name).model, monkeypatch)
 
 
 @pytest.mark.usefixtures("small_ones_too")
-def test_a_product_that_forgets_its_bias_is_seen(in_float32, monkeypatch):
+def test_a_product_that_forgets_its_bias_is_seen(monkeypatch):
     turned = "linear(x, layer.weight.t(), layer.bias)"
     with noticed("pretrained.backends.registry", turned, turned.replace(", layer.bias", "")):
-        check_faster(in_float32["gpt2"], monkeypatch)
+        check_faster(tried("gpt2").model, monkeypatch)
 
 
 @pytest.mark.usefixtures("small_ones_too")
-def test_a_layer_that_somebody_has_changed_is_left_as_it_is(in_float32):
-    head = in_float32["gpt2"].foreign.lm_head
+def test_a_layer_that_somebody_has_changed_is_left_as_it_is():
+    head = tried("gpt2").model.foreign.lm_head
     head.forward = changed = lambda x: torch.zeros(*x.shape[:-1], 101)
     try:
-        with faster_products(in_float32["gpt2"]), torch.no_grad():
-            assert not in_float32["gpt2"](TOKENS).any()
+        with faster_products(tried("gpt2").model), torch.no_grad():
+            assert not tried("gpt2").model(TOKENS).any()
         assert head.forward is changed
     finally:
         del head.forward
 
 
-def test_faster_products_leave_float64_to_the_bit_and_are_gone_when_the_pass_breaks_off(models):
-    model = models["gpt2"]
+def test_faster_products_leave_float64_to_the_bit_and_are_gone_when_the_pass_breaks_off():
+    model = model_of("gpt2")
     with torch.no_grad():
         plain = model(TOKENS)
         with faster_products(model):
@@ -306,10 +286,10 @@ def test_faster_products_leave_float64_to_the_bit_and_are_gone_when_the_pass_bre
     assert not [path for path, each in model.foreign.named_modules() if "forward" in vars(each)]
 
 
-def test_faster_products_are_refused_where_there_is_no_such_path(models, monkeypatch):
+def test_faster_products_are_refused_where_there_is_no_such_path(monkeypatch):
     none = Probe(None, False, "no oneDNN in this torch")
     monkeypatch.setattr(products, "matrix_path_probe", lambda: none)
-    with pytest.raises(CouldNotRun, match="no oneDNN"), faster_products(models["gpt2"]):
+    with pytest.raises(CouldNotRun, match="no oneDNN"), faster_products(model_of("gpt2")):
         pass
     with pytest.raises(WrongUsage, match="got a str"), faster_products("gpt2"):
         pass
@@ -335,8 +315,8 @@ def test_speed_is_one_switch_for_both_paths_called_or_within(monkeypatch):
     assert linears._PATH.setting is None
 
 
-def test_speed_of_a_model_takes_its_faster_products_and_a_mistake_chooses_nothing(models):
-    model, before = models["gpt2"], linears._PATH.setting
+def test_speed_of_a_model_takes_its_faster_products_and_a_mistake_chooses_nothing():
+    model, before = model_of("gpt2"), linears._PATH.setting
     with attnlab.speed(model):
         assert any("forward" in vars(each) for each in model.modules())
     assert not any("forward" in vars(each) for each in model.modules())

@@ -207,6 +207,20 @@ def changed_at(foreign, anatomy, where, change):
         yield
 
 
+def head_zeroed(each, point, head):
+    """Zero a head's slice before the output projection of its attention."""
+    anatomy, number = each.place(point.rpartition(".")[0])
+    projection = anatomy.cross if point.endswith("cross_attention") else anatomy.projection
+
+    def zero(value, block):
+        if block != number:
+            return None
+        width = value.shape[-1] // each.heads(point)
+        return value.clone().index_fill(-1, torch.arange(head * width, (head + 1) * width), 0.0)
+
+    return changed_at(each.foreign, anatomy, f"in {projection}", zero)
+
+
 class InFull(TorchFunctionMode):
     """Computes every softmax in the dtype of its scores."""
 

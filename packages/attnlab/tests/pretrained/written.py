@@ -51,3 +51,45 @@ class Layers(nn.Module):
         for layer in self.layers:
             x = x + layer(x)
         return x
+
+
+class Block(nn.Module):
+    """A block that adds attention and a feed-forward part to its stream."""
+
+    def __init__(self, attention):
+        super().__init__()
+        self.norm, self.attention, self.norm_2 = nn.LayerNorm(16), attention, nn.LayerNorm(16)
+        self.mlp = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm(x))
+        return x + self.mlp(self.norm_2(x))
+
+
+class Reader(nn.Module):
+    """A small language model; a subclass chooses the name of its input."""
+
+    def __init__(self, layers):
+        super().__init__()
+        torch.manual_seed(0)
+        self.tokens, self.positions = nn.Embedding(10, 16), nn.Embedding(12, 16)
+        self.layers = nn.ModuleList(layer() for layer in layers)
+        self.norm, self.unembedding = nn.LayerNorm(16), nn.Linear(16, 10)
+        self.eval()
+
+    def read(self, ids):
+        """The stream after all layers."""
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)
+
+    def forward(self, input_ids):
+        return self.unembedding(self.read(input_ids))
+
+
+class TokensReader(Reader):
+    """The same with another name of its input."""
+
+    def forward(self, tokens):
+        return self.unembedding(self.read(tokens))

@@ -12,7 +12,7 @@ from attnlab.parts.heads import multi_head_attention
 from attnlab.seeds import isolated
 from attnlab.sites import explicit_attention, installed, site_names
 from tests.hooks import Change, Watcher, no_hook_is_left, parameters_hash
-from tests.random_models import any_case, new_model
+from tests.random_models import any_case, new_model, run
 from tests.sampling import sampled
 
 TOKENS = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0]])
@@ -35,19 +35,19 @@ def recorded(model, sites, *hooks, **options):
 @torch.no_grad()
 def look(seed):
     """Run a case bare and recorded, with its weights computed in NumPy too."""
-    model, run, words = any_case(seed)
-    plain, before = run(), parameters_hash(model)
+    each = any_case(seed)
+    model, plain, before = each.model, run(each), parameters_hash(each.model)
     watcher = Watcher()
     with record(model, "*") as recording, installed(model, watcher):
-        output = run()
-    assert torch.equal(output.nan_to_num(7.0), plain.nan_to_num(7.0)), words
-    assert no_hook_is_left(model), words
-    assert parameters_hash(model) == before, words
-    assert all(site in recording or site.endswith("mask") for site in site_names(model)), words
+        output = run(each)
+    assert torch.equal(output.nan_to_num(7.0), plain.nan_to_num(7.0)), seed
+    assert no_hook_is_left(model), seed
+    assert parameters_hash(model) == before, seed
+    assert all(site in recording or site.endswith("mask") for site in site_names(model)), seed
     tolerance = 1e-12 if plain.dtype == torch.float64 else 1e-6
     for site, (expected,) in watcher.weights.items():
         weights = recording[site].double().numpy()
-        assert np.abs(weights - expected).max(initial=0.0) <= tolerance, (words, site)
+        assert np.abs(weights - expected).max(initial=0.0) <= tolerance, (seed, site)
         blocked = recording.blocked(site)
         assert blocked is None or float(recording[site][0, :, blocked].abs().sum()) == 0.0
 
@@ -61,13 +61,13 @@ def test_a_recording_shows_every_site_and_changes_nothing(start):
 @torch.no_grad()
 def test_recording_beside_an_edit_changes_the_edited_output_by_exactly_nothing():
     for seed in range(10):
-        model, run, words = any_case(seed)
-        site = next(name for name in site_names(model) if name.endswith("weights"))
-        with installed(model, Change(site, lambda value: value.flip(-1))):
-            edited = run()
-            with record(model, "*") as recording:
-                again = run()
-        assert torch.equal(again.nan_to_num(7.0), edited.nan_to_num(7.0)), words
+        each = any_case(seed)
+        site = next(name for name in site_names(each.model) if name.endswith("weights"))
+        with installed(each.model, Change(site, lambda value: value.flip(-1))):
+            edited = run(each)
+            with record(each.model, "*") as recording:
+                again = run(each)
+        assert torch.equal(again.nan_to_num(7.0), edited.nan_to_num(7.0)), seed
         assert recording.edits == [{"kind": "changed", "site": site}]
 
 

@@ -14,7 +14,7 @@ from attnlab.look import Recording, open_recording, record
 from attnlab.models import generate
 from attnlab.sites import installed
 from tests.hooks import Change
-from tests.random_models import any_case, new_model
+from tests.random_models import any_case, new_model, run
 from tests.sampling import sampled
 
 SOURCE = torch.tensor([[1, 2, 3, 0], [2, 0, 0, 0]])
@@ -64,11 +64,11 @@ def test_everything_comes_back(recording, folder):
 
 @pytest.mark.parametrize("seed", sampled(range(25), 2))
 def test_recordings_of_all_kinds_and_dtypes_come_back(seed, tmp_path):
-    model, run, words = any_case(seed)
-    with torch.no_grad(), record(model, "*") as recording:
-        run()
+    each = any_case(seed)
+    with record(each.model, "*") as recording:
+        run(each)
     again = Recording.load(recording.save(tmp_path))
-    assert all(same(again[site], recording[site]) for site in recording), words
+    assert all(same(again[site], recording[site]) for site in recording)
 
 
 def test_what_is_saved_is_small_where_weights_were_made_on_demand(tmp_path):
