@@ -320,13 +320,17 @@ def test_an_interrupt_while_an_object_ends_is_not_lost(number, status, monkeypat
     assert sys.unraisablehook is before
 
 
-def test_an_ignored_interrupt_stays_ignored(monkeypatch):
+def test_an_ignored_interrupt_stays_ignored_and_one_while_the_commands_load_is_said(
+    run, monkeypatch
+):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `nohup attnlab … &` starts us
     try:
         assert main(["settings"]) == 0
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+    monkeypatch.setattr("attnlab.cli.commands.main", lambda _: signal.raise_signal(signal.SIGINT))
+    assert run("list") == (130, "", "attnlab: stopped by you.\n")
 
 
 def test_what_only_reads_the_files_of_runs_does_not_load_torch(runs):
@@ -340,11 +344,6 @@ def test_what_only_reads_the_files_of_runs_does_not_load_torch(runs):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("runs/") >= 3
-
-
-def test_an_interrupt_while_the_commands_load_is_said(run, monkeypatch):
-    monkeypatch.setattr("attnlab.cli.commands.main", lambda _: signal.raise_signal(signal.SIGINT))
-    assert run("list") == (130, "", "attnlab: stopped by you.\n")
 
 
 def shell(runs, command):

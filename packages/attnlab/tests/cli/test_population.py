@@ -46,11 +46,6 @@ def test_json_gives_the_share_and_who_solved_it_when(runs):
     assert found["solved_at"] == {"7": None, "8": None, "9": None}
 
 
-def test_the_list_says_how_many_members_a_run_has(run):
-    assert "sorting, 3 seeds" in run("list")[1]
-    assert json.loads(run("list --json")[1])[0]["members"] == 3
-
-
 def test_a_member_is_shown_and_traced_by_its_seed(run):
     status, out, _ = run("show runs/three/8")
     assert status == 1
@@ -73,6 +68,8 @@ def test_a_member_that_is_opened_becomes_a_folder(run, runs, monkeypatch):
 def test_the_population_itself_is_shown_and_opened(run, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda url: True)
     assert "0 of 3, 0.0%" in run("show three")[1]
+    assert "sorting, 3 seeds" in run("list")[1]
+    assert json.loads(run("list --json")[1])[0]["members"] == 3
     assert run("open three")[1].endswith("runs/three/report.html\n")
     out = run("trace three cab")[1]
     assert "c a b →" in out

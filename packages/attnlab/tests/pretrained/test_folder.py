@@ -60,20 +60,16 @@ def test_the_links_of_the_hubs_cache_are_followed_and_no_others(tmp_path):
         inspect_folder(snapshot)
 
 
-def test_a_folder_that_is_itself_a_link_opens(tmp_path):
-    (tmp_path / "link").symlink_to(llama(tmp_path / "model"))
-    assert inspect_folder(tmp_path / "link").config == LLAMA
-
-
 def test_words_that_choose_how_to_compute_are_left_out(tmp_path):
     said = {**LLAMA, "_attn_implementation": "eager", "auto_map": {}}
     assert clean_description(said, tmp_path / "config.json") == LLAMA
 
 
-def test_a_file_of_its_own_is_not_a_folder(tmp_path):
-    (tmp_path / "model").write_text("hello")
+def test_a_link_to_a_folder_opens_and_a_file_of_its_own_does_not(tmp_path):
+    (tmp_path / "link").symlink_to(llama(tmp_path / "model"))
+    assert inspect_folder(tmp_path / "link").config == LLAMA
     with pytest.raises(CouldNotRun, match="is a file; expected a model's folder"):
-        inspect_folder(tmp_path / "model")
+        inspect_folder(tmp_path / "model" / "config.json")
 
 
 def test_a_gguf_file_is_found_alone_and_in_its_folder(tmp_path):

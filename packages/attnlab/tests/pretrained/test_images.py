@@ -151,6 +151,7 @@ def test_edits_ablations_patches_and_reasons_take_images_as_they_take_text(kind)
     first = patched.effects.view(2, -1)[0]  # the stream before the first layer
     is_image = inputs["input_ids"][0] == IMAGE
     assert torch.equal(first != 0, is_image)
+    assert list(patched.tokens[""]) == named(attnlab.record(model, inputs, "*.1.*weights"))
     assert attnlab.why(model, inputs, head="1.1", key=3).error < 1e-4
 
 
@@ -212,7 +213,7 @@ def test_an_axis_names_the_patch_that_a_position_shows(kind):
             assert name.startswith("image 1:")  # the second image was not changed
 
 
-def test_names_last_in_a_file_a_generation_and_a_map_of_patches(tmp_path):
+def test_names_last_in_a_file_and_a_generation(tmp_path):
     foreign, model, inputs = given("SmolVLM")
     recording = attnlab.record(model, inputs)
     recording.save(tmp_path / "kept")
@@ -221,9 +222,6 @@ def test_names_last_in_a_file_a_generation_and_a_map_of_patches(tmp_path):
         foreign.generate(**inputs, max_new_tokens=3, do_sample=False)
     assert named(generated)[:13] == named(recording)
     assert named(generated.joined())[:13] == named(recording)
-    other = {**inputs, "pixel_values": inputs["pixel_values"].flip(-1)}
-    patched = patch_all(model, inputs, other, metric="logit", target=3)
-    assert list(patched.tokens[""]) == named(recording)
 
 
 def test_a_layout_that_does_not_fit_is_not_guessed():

@@ -94,26 +94,24 @@ def test_nothing_of_transformers_reaches_the_terminal_while_a_model_is_opened(tm
     assert transformers.utils.logging.is_progress_bar_enabled()
 
 
-def test_shards_and_half_precision_open(tmp_path):
+def test_shards_and_half_precision_open_and_the_dtype_can_be_chosen(tmp_path):
     model = made("Llama", tmp_path / "model", torch.bfloat16, max_shard_size="8KB")
     assert len(list((tmp_path / "model").glob("*.safetensors"))) > 1
     opened = load_pretrained(tmp_path / "model").model
     assert {value.dtype for value in opened.parameters()} == {torch.bfloat16}
     assert same_weights(opened, model)
-
-
-def test_the_dtype_can_be_chosen(tmp_path):
-    made("Llama", tmp_path / "model", torch.bfloat16)
     for dtype in (torch.float64, "float64"):
         opened = load_pretrained(tmp_path / "model", dtype=dtype).model
         assert {value.dtype for value in opened.parameters()} == {torch.float64}
 
 
-def test_tied_weights_are_the_same_tensor(tmp_path):
+def test_tied_weights_are_the_same_tensor_and_settings_for_generation_are_kept(tmp_path):
     made("Llama with tied weights", tmp_path / "model")
     assert "lm_head.weight" not in load_file(tmp_path / "model" / "model.safetensors")
+    (tmp_path / "model" / "generation_config.json").write_text('{"max_new_tokens": 7}')
     model = load_pretrained(tmp_path / "model").model
     assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert model.generation_config.max_new_tokens == 7
 
 
 def test_a_head_can_be_left_away_and_what_is_not_used_is_said(tmp_path):
@@ -149,12 +147,6 @@ def test_a_model_without_a_word_about_its_class_opens_without_a_head(tmp_path):
     assert type(load_pretrained(tmp_path / "model").model).__name__ == "BertModel"
 
 
-def test_settings_for_generation_are_kept(tmp_path):
-    made("GPT-2", tmp_path / "model")
-    (tmp_path / "model" / "generation_config.json").write_text('{"max_new_tokens": 7}')
-    assert load_pretrained(tmp_path / "model").model.generation_config.max_new_tokens == 7
-
-
 def test_a_tokenizer_is_opened_with_its_model(tmp_path):
     made("BERT without one", tmp_path / "model")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "she", "sees"]
@@ -162,21 +154,20 @@ def test_a_tokenizer_is_opened_with_its_model(tmp_path):
     assert load_pretrained(tmp_path / "model").tokenizer("she sees")["input_ids"] == [2, 5, 6, 3]
 
 
-def test_a_tokenizer_that_would_be_empty_is_none_and_that_is_said(tmp_path):
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("vocab.txt", "C\nN\n", "there is no tokenizer"),  # a Llama keeps it elsewhere
+        ("tokenizer.json", "[", "transformers could not build it"),
+        ("tokenizer.json", '{"model": {"type": "BPE", "vocab": 5}}', "could not build it"),
+    ],
+)
+def test_a_tokenizer_that_is_empty_or_broken_is_none_and_that_is_said(file, content, why, tmp_path):
     made("Llama", tmp_path / "model")
-    (tmp_path / "model" / "vocab.txt").write_text("C\nN\n")  # a Llama keeps it elsewhere
+    (tmp_path / "model" / file).write_text(content)
     opened = load_pretrained(tmp_path / "model")
     assert opened.tokenizer is None
-    assert "there is no tokenizer" in opened.notes[0]
-
-
-@pytest.mark.parametrize("content", ["[", '{"model": {"type": "BPE", "vocab": 5}}'])
-def test_a_broken_tokenizer_is_none_and_that_is_said(content, tmp_path):
-    made("GPT-2", tmp_path / "model")
-    (tmp_path / "model" / "tokenizer.json").write_text(content)
-    opened = load_pretrained(tmp_path / "model")
-    assert opened.tokenizer is None
-    assert "transformers could not build it" in opened.notes[0]
+    assert why in opened.notes[0]
 
 
 def test_a_model_with_code_of_its_own_is_opened_by_transformers_and_given(tmp_path):
@@ -402,23 +393,16 @@ def test_wrong_usage_is_told_with_what_there_is(tmp_path):
             load_pretrained(path, **wrong)
     with pytest.raises(WrongUsage, match="expected a folder, a GGUF file or a hub id; got int"):
         load_pretrained(5)
+    with pytest.raises(CouldNotRun, match="there is no device cuda:99 here"):
+        load_pretrained(path, device="cuda:99")
 
 
-def test_without_transformers_it_is_said_what_to_install(tmp_path, monkeypatch):
+def test_a_folder_is_judged_before_it_is_said_that_transformers_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(CouldNotRun, match=r"pip install 'attnlab\[hf\]'"):
         load_pretrained(llama(tmp_path / "model"))
-
-
-def test_a_folder_is_judged_before_transformers_is_imported(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(CouldNotRun, match="trust_remote_code=True"):
         load_pretrained(llama(tmp_path / "model", auto_map={"AutoModel": "a.B"}))
-
-
-def test_a_device_that_is_not_there_is_said(tmp_path):
-    with pytest.raises(CouldNotRun, match="there is no device cuda:99 here"):
-        load_pretrained(tmp_path, device="cuda:99")
 
 
 def test_tables_far_larger_than_the_weights_are_refused(tmp_path, monkeypatch):
