@@ -26,7 +26,7 @@ from attnlab_course.sandbox.syscalls import build_filter
 from attnlab_course.sandbox.visible import WRITABLE_BYTES, extra_folders, view_options
 
 RUNNER = Path(__file__).with_name("runner.py")
-_INSIDE = (RUNNER, Path(__file__).with_name("student_code.py"))
+_INSIDE = (RUNNER, *map(RUNNER.with_name, ("student_code.py", "student_parameters.py")))
 PYTHON_OPTIONS = ("-s", "-P", "-B")
 """No folder of the user's own is looked into; PYTHONHASHSEED still counts, as -I forbids."""
 

@@ -2,9 +2,9 @@
 
 A request names a file of Python and a list of cases; the reply has an answer for each. Between the
 two processes stand plain values as JSON, so nothing that a student's code makes is ever run or
-unpickled by the other side. This file and `student_code.py` are all that stands beside the
-student's file in the sandbox. Started as a program, it answers requests from standard input until
-that ends, each in a child process of its own.
+unpickled by the other side. This file, `student_code.py` and `student_parameters.py` are all that
+stands beside the student's file in the sandbox. Started as a program, it answers requests from
+standard input until that ends, each in a child process of its own.
 """
 
 import contextlib

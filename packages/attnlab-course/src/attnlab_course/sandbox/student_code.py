@@ -1,7 +1,7 @@
 """Runs a student's code: loads it, puts cases to it, and turns its answers into JSON.
 
-It knows the inputs and never the answers. Like `runner.py`, which imports it, it stands alone
-beside the student's file in the sandbox, so it imports nothing of attnlab.
+It knows the inputs and never the answers. Like `runner.py`, which imports it, it stands beside the
+student's file in the sandbox, so it imports nothing of attnlab but `student_parameters.py`.
 """
 
 import __future__
@@ -13,25 +13,26 @@ import copy
 import difflib
 import importlib.abc
 import importlib.util
-import inspect
 import io
 import itertools
 import os
 import random
 import sys
 import types
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+if __package__ == "":  # in the sandbox there is no attnlab
+    import student_parameters  # type: ignore[import-not-found]
+else:
+    from attnlab_course.sandbox import student_parameters
+
 Names = Mapping[str, Any]
 """What a module defines."""
-
-Settings = Mapping[str, Any]
-"""Keyword arguments."""
 
 Json = Any
 """What `encode` makes and `decode` reads."""
@@ -329,21 +330,22 @@ def _answer(names: Names, case: EncodedCase) -> Any:
 
 
 _UNCALLED: Mapping[str, Callable[[Any], Any]] = {
-    "parameters": lambda target: _shapes(dict(target.named_parameters())),
+    "parameters": lambda target: student_parameters.tensor_shapes(dict(target.named_parameters())),
     "state": lambda target: dict(target.state_dict()),
     "value": lambda target: target,
 }
 """Answers for which nothing is called."""
 
 
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-
-
 def _call(target: Any, args: list[Any], case: EncodedCase, names: Names) -> Any:
     """Call the methods of a case in turn and return the last one's result; or the target."""
     if not case["methods"]:
-        return target(*args, **_renamed(target, decode(case["settings"], names), case["names"]))
+        return target(
+            *args,
+            **student_parameters.rename_settings(
+                target, decode(case["settings"], names), case["names"]
+            ),
+        )
     result = None
     for method, method_args, settings in case["methods"]:
         call = getattr(target, method)
@@ -351,88 +353,19 @@ def _call(target: Any, args: list[Any], case: EncodedCase, names: Names) -> Any:
     return result
 
 
-def _renamed(target: Any, settings: Settings, names: Sequence[str]) -> Settings:
-    """Return keyword arguments under the names that a program has for them.
-
-    names: those of the solution's parameters, in whose places they are.
-    """
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except ValueError:  # it is not written in Python
-        return settings
-    kept = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    mine = [parameter.name for parameter in parameters if parameter.kind in kept]
-    places = {name: own for name, own in zip(names, mine, strict=False) if own not in names}
-    return {places.get(name, name): value for name, value in settings.items()}
-
-
 def _build(target: Any, recipe: Json, names: Names) -> Any:
     """Make an object of a student's class, and write the given parameters into it."""
     args, settings = decode(recipe["args"], names), decode(recipe["settings"], names)
-    made = target(*args, **_renamed(target, settings, recipe.get("names", ())))
+    made = target(
+        *args, **student_parameters.rename_settings(target, settings, recipe.get("names", ()))
+    )
     state = decode(recipe["state"])
     if isinstance(made, nn.Module):
         made.double()
         if state:
-            _load_parameters(made, state)
+            student_parameters.load_parameters(made, state)
         made.eval()
     return made
-
-
-def _load_parameters(made: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Write parameters into a module, where a name is wrong into the one that is most like it.
-
-    That is one of the same shape with the most of the last parts of the name, `norm.weight` for
-    `normalize.weight`, the first that was made. What a check asks of names is another matter.
-    A plain tensor is written into as well; buffers that are not given keep their values.
-
-    Raises:
-        RuntimeError: the module lacks a parameter.
-    """
-    tensors = {name: getattr(made, name, None) for name in state}  # some that are no parameters
-    places = {name: place for name, place in tensors.items() if isinstance(place, Tensor)}
-    places.update(made.state_dict())
-    spare = {name: place for name, place in made.named_parameters() if name not in state}
-    for name, tensor in state.items():
-        like = [other for other in spare if spare[other].shape == tensor.shape]
-        if name not in places and like:
-            best = max(like, key=lambda other: _same_ending(name, other))
-            places[name] = spare.pop(best)
-    shapes, wanted = _shapes(places), _shapes(state)
-    if any(shapes.get(name) != shape for name, shape in wanted.items()):
-        raise RuntimeError(f"its {_PARAMETERS}; {_parameter_words(made, state)}")
-    with torch.no_grad():
-        for name, tensor in state.items():
-            places[name].copy_(tensor)
-
-
-_PARAMETERS = "parameters are not those of the statement"
-
-
-def _same_ending(one: str, other: str) -> int:
-    """Return how many of the last parts of two names are the same."""
-    pairs = zip(reversed(one.split(".")), reversed(other.split(".")), strict=False)
-    return len([*itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)])
-
-
-def _parameter_words(made: nn.Module, state: Mapping[str, Tensor]) -> str:
-    """Say in plain words how a module's parameters differ from those that are given to it."""
-    shapes, wanted = _shapes(made.state_dict()), _shapes(state)
-    words = [
-        *_lacking("missing", wanted, shapes),
-        *_lacking("unexpected", _shapes(dict(made.named_parameters())), wanted),
-    ]
-    for name, shape in shapes.items():
-        if shape != wanted.get(name, shape):
-            words.append(f"{name} has the shape {shape}; it should be {wanted[name]}")
-    return "; ".join(words)
-
-
-def _lacking(words: str, these: Iterable[str], those: Container[str]) -> Iterator[str]:
-    """Yield the names that are in these and not in those, in one text; nothing without any."""
-    names = [name for name in these if name not in those]
-    if names:
-        yield f"{words}: {', '.join(names)}"
 
 
 def _gradients(target: Any, args: list[Any], case: EncodedCase, names: Names) -> Sequence[Tensor]:
