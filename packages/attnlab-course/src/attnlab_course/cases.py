@@ -3,19 +3,20 @@
 The right answer of a case that brings none is what the solution answers.
 """
 
+import ast
 import hashlib
 import inspect
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab_course.cells import solution_text
+from attnlab_course.cells import defined_at_top, parse_program, solution_text
 from attnlab_course.compare import read_answer
 from attnlab_course.exercise import Case, Check, CourseExercise, GivenObject
 from attnlab_course.sandbox.replies import CaseAnswer, ask_names
@@ -93,6 +94,24 @@ def make_questions(exercise: CourseExercise, seed: int | str, *, graded: bool = 
     for case in itertools.chain.from_iterable(cases_by_check):
         encoded.append(encode_case(case, _parameter_names(exercise, case.call)))
     return Questions(exercise, checks, tuple(cases_by_check), tuple(encoded))
+
+
+@cache
+def entry_names(exercise: CourseExercise) -> frozenset[str]:
+    """Return the names that an exercise asks for: of those that it gives only if it calls no other.
+
+    None for one that is not answered by a program.
+    """
+    if exercise.parts.kind != "code":
+        return frozenset()
+    calls = {str(case["call"]) for case in make_questions(exercise, 0).encoded}
+    return frozenset(calls - exercise.given_names or calls)
+
+
+def misnamed(exercise: CourseExercise, source: str) -> list[str]:
+    """Return the names that a program defines and its exercise neither asks for nor gives."""
+    tree = parse_program(source) or ast.Module([], [])
+    return sorted(defined_at_top(tree) - entry_names(exercise) - exercise.given_names)
 
 
 def _parameter_names(exercise: CourseExercise, call: str) -> list[str]:

@@ -166,6 +166,20 @@ def parse_program(source: str) -> ast.Module | None:
             return None
 
 
+def defined_at_top(tree: ast.Module) -> set[str]:
+    """Return the names that a program defines at its top, also within a `try`."""
+    names: set[str] = set()
+    body = list(tree.body)
+    for node in body:
+        if isinstance(node, ast.Try):
+            body += node.body
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
+
+
 def leaked_lines(starter: str, source: str) -> list[str]:
     """Return the lines of the solutions and of the course's cells that a starter still shows."""
     secret: list[str] = []

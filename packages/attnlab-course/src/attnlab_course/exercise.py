@@ -302,9 +302,15 @@ class CourseExercise:
         unwritten = with_line(self.source, "raise NotImplementedError")
         return [node for node in ast.parse(unwritten).body if not is_open(node)]
 
+    @cached_property
+    def given_names(self) -> set[str]:
+        """The names of the functions and classes that it gives."""
+        kinds = ast.FunctionDef | ast.ClassDef
+        return {node.name for node in self.given if isinstance(node, kinds)}
+
     def with_given(self, program: str) -> str:
         """Append to a program what the exercise gives, so that its checks use that and no other."""
-        if not any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in self.given):
+        if not self.given_names:
             return program
         text = "\n\n".join(map(ast.unparse, self.given))
         return f"{program.rstrip()}\n\n\n{text}\n"

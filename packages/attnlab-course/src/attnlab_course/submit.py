@@ -12,8 +12,8 @@ from pathlib import Path
 
 from attnlab import __version__
 from attnlab.core.store import make_folder, write_bytes
-from attnlab.errors import WrongUsage
-from attnlab_course.cases import encode_case, make_questions
+from attnlab.errors import WrongUsage, not_none
+from attnlab_course.cases import encode_case, make_questions, misnamed
 from attnlab_course.catalog import holds_back
 from attnlab_course.cells import parse_program
 from attnlab_course.exercise import Case, CourseExercise
@@ -82,16 +82,13 @@ def _misnamed(exercise: CourseExercise, source: str, outcome: ExerciseOutcome) -
     """Say what a program defines where nothing that is asked for is there; None otherwise."""
     if {result.failure and result.failure.kind for result in outcome.checks} != {"Missing"}:
         return None
-    given = {getattr(node, "name", "") for node in exercise.given}
-    tree = parse_program(source) or ast.Module([], [])
-    definitions = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    defined = [node.name for node in definitions if node.name not in given]
-    cases = [result.case for result in outcome.checks if result.case is not None]
-    kinds = {case.call: "class" if case.build else "function" for case in cases}
-    if not defined:
+    names = misnamed(exercise, source)
+    if not names:
         return None
+    cases = [not_none(result.case) for result in outcome.checks]
+    kinds = {case.call: "class" if case.build else "function" for case in cases}
     wanted = " and ".join(f"a {kind} {name}" for name, kind in kinds.items())
-    return f"you defined {', '.join(defined)}; the exercise asks for {wanted}"
+    return f"you defined {', '.join(names)}; the exercise asks for {wanted}"
 
 
 def check_text(exercise: CourseExercise, source: str) -> ExerciseOutcome:

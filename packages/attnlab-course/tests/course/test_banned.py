@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from attnlab_course.cases import entry_names
 from attnlab_course.catalog import exercise_names, find_exercise
 from attnlab_course.cells import solution_text
-from attnlab_course.grading.answers import entry_names
 from attnlab_course.grading.bans import banned_names, line_of_use
 
 BANNED = ("scaled_dot_product_attention", "MultiheadAttention")

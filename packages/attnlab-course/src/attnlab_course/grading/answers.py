@@ -4,19 +4,15 @@ What a manifest lists is an answer. Without one it is a program or notebook that
 exercise, a notebook that answers several, a record or a homework's log in JSON.
 """
 
-import ast
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import chain
 from pathlib import PurePosixPath
 
 from attnlab.errors import WrongUsage
-from attnlab_course.cases import make_questions
-from attnlab_course.cells import parse_program
+from attnlab_course.cases import entry_names
+from attnlab_course.cells import defined_at_top, parse_program
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.file_names import (
     ENDINGS,
@@ -248,47 +244,20 @@ class AnswerReader:
         return content.decode("latin-1")
 
 
-@cache
-def entry_names(exercise: CourseExercise) -> frozenset[str]:
-    """Return the names that an exercise asks for: of those that it gives only if it calls no other.
-
-    None for one that is not answered by a program.
-    """
-    if exercise.parts.kind != "code":
-        return frozenset()
-    calls = {str(case["call"]) for case in make_questions(exercise, 0).encoded}
-    return frozenset(calls - {getattr(node, "name", "") for node in exercise.given} or calls)
-
-
 def answered_by(
     defined: Set[str], marked: Set[str], exercises: Mapping[str, CourseExercise]
 ) -> list[str]:
     """Return the exercises that the names of a program answer, in the course's order.
 
-    A name that several exercises ask for answers those that are marked, else the first one.
+    A name that several exercises ask for answers those that are marked, else the one that asks for
+    most names, the first of them.
     """
     calls = {name: entry_names(exercise) for name, exercise in exercises.items()}
-    askers = Counter(chain.from_iterable(calls.values()))
-    shared = {call for call, number in askers.items() if number > 1}
     fitting = [name for name in calls if calls[name] and calls[name] <= defined]
     answered: set[str] = set()
     used: set[str] = set()
-    for name in sorted(fitting, key=lambda name: (name not in marked, calls[name] <= shared)):
+    for name in sorted(fitting, key=lambda name: (name not in marked, -len(calls[name]))):
         if name in marked or not calls[name] <= used:
             answered.add(name)
             used |= calls[name]
     return [name for name in fitting if name in answered]
-
-
-def defined_at_top(tree: ast.Module) -> set[str]:
-    """Return the names that a program defines at its top, also within a `try`."""
-    names: set[str] = set()
-    body = list(tree.body)
-    for node in body:
-        if isinstance(node, ast.Try):
-            body += node.body
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Assign):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return names

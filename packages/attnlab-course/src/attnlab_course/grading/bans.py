@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from attnlab_course.cases import make_questions
 from attnlab_course.cells import parse_program
@@ -116,13 +117,11 @@ def _global_finds(source: str, tree: ast.Module, banned: Sequence[str]) -> set[s
 
     After `from … import *` a name of the program may be another's.
     """
-    has_star = any(
-        isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)
-    )
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     names = global_names(source)
     used = {*names.foreign, *names.assigned} & (DYNAMIC | _DYNAMIC_MODULES)
     used |= names.foreign & {*banned}
-    if has_star:
+    if any(node.names[0].name == "*" for node in imports):
         everything = names.foreign | names.assigned | names.defined
         used |= {name for name in everything if is_like(name, banned)}
         used |= everything & DYNAMIC
@@ -136,10 +135,8 @@ def is_like(name: str, banned: Sequence[str]) -> bool:
     (True, True)
     """
     plain = _squashed(name)
-    for word in map(_squashed, banned):
-        if any(piece in plain for piece in (word, *_EQUALS.get(word, ()))):
-            return True
-    return False
+    pieces = chain.from_iterable((word, *_EQUALS.get(word, ())) for word in map(_squashed, banned))
+    return any(map(plain.__contains__, pieces))
 
 
 def _squashed(name: str) -> str:
@@ -155,19 +152,19 @@ class _Reader:
 
     def reached(self, node: ast.AST) -> Iterator[str]:
         """Yield the banned names that a node reaches in another module."""
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            yield from self._attribute(node)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from self._imported(node)
-        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            if not self.defined.is_data(node.value):
-                yield from self._named(node.slice)
-        elif isinstance(node, ast.Call):
-            yield from self._got(node)
-        elif isinstance(node, ast.Name) and node.id in _GETTERS and node not in self._callees:
-            yield node.id
-        elif isinstance(node, ast.MatchClass):
-            yield from (name for name in node.kwd_attrs if is_like(name, self.banned))
+        match node:
+            case ast.Attribute(_, _, ast.Load()):
+                yield from self._attribute(node)
+            case ast.Import() | ast.ImportFrom():
+                yield from self._imported(node)
+            case ast.Subscript(value, key, ast.Load()) if not self.defined.is_data(value):
+                yield from self._named(key)
+            case ast.Call():
+                yield from self._got(node)
+            case ast.Name(name) if node not in self._callees:
+                yield from {name} & _GETTERS
+            case ast.MatchClass():
+                yield from (name for name in node.kwd_attrs if is_like(name, self.banned))
 
     @cached_property
     def _callees(self) -> set[ast.AST]:

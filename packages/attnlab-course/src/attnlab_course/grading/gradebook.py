@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from attnlab.errors import WrongUsage, did_you_mean
+from attnlab_course.cases import entry_names, misnamed
 from attnlab_course.catalog import holds_back
-from attnlab_course.cells import parse_program
 from attnlab_course.exercise import CourseExercise
-from attnlab_course.grading.answers import defined_at_top, entry_names
 from attnlab_course.grading.bans import line_of_use
 from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.course_file import Course, read_number
@@ -266,11 +265,9 @@ def _misnamed(exercise: CourseExercise, submission: Submission, grade: Grade) ->
         return
     if {failure.kind for failure in grade.graded.failures} != {"Missing"}:
         return
-    tree = parse_program(submission.answers[grade.exercise].source)
-    wanted = entry_names(exercise)
-    defined = sorted(defined_at_top(tree) - wanted) if tree is not None else []
-    if defined:
-        names = inert(", ".join(defined), MOST_NAME)
+    source = submission.answers[grade.exercise].source
+    names = inert(", ".join(misnamed(exercise, source)), MOST_NAME)
+    if names:
         yield f"{grade.exercise}: it defines {names}; a number in reviews.csv gives it points"
 
 

@@ -102,6 +102,16 @@ class StudentGrades:
         return bool(self.unread) and is_open
 
     @property
+    def waits(self) -> bool:
+        """Whether a person has to look at an exercise, or at what could not be assigned."""
+        return self.may_lack_answers or any(grade.is_open for grade in self.grades)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the instructor gave the points of every exercise."""
+        return bool(self.grades) and all(grade.is_decided for grade in self.grades)
+
+    @property
     def student(self) -> str:
         """The name of the submission."""
         return self.submission.student
@@ -164,16 +174,14 @@ class Gradebook:
         """
         if row.student in self.unlisted:
             return "unlisted"
-        if row.grades and all(grade.is_decided for grade in row.grades):
+        if row.is_decided:
             return "graded"
-        is_empty = not row.submission.answers and not row.submission.blank
-        if is_empty and row.student not in self.absent:
+        is_absent = row.student in self.absent
+        if not (row.submission.answers or row.submission.blank or is_absent):
             return "refused"
-        if row.may_lack_answers:
+        if row.waits:
             return "waits"
-        if row.student in self.absent:
-            return "absent"
-        return "waits" if any(grade.is_open for grade in row.grades) else "graded"
+        return "absent" if is_absent else "graded"
 
     def points(self, row: StudentGrades) -> float | None:
         """Return a student's points; None while there is no grade yet."""

@@ -69,16 +69,7 @@ def entries_passed_over(folder: Path, exercises: Mapping[str, CourseExercise]) -
 
 def _submissions_of(inside: Iterable[Path], exercises: Mapping[str, CourseExercise]) -> list[Path]:
     """Keep what may be a submission; a text is one if its name has that of an exercise."""
-    return [
-        path
-        for path in inside
-        if _may_be_submission(path)
-        and (
-            path.suffix.lower() != ".txt"
-            or path.is_dir()
-            or exercise_of(path.stem, exercises, loosely=True)
-        )
-    ]
+    return [path for path in inside if _may_be_submission(path, exercises)]
 
 
 def _inside(folder: Path) -> list[Path] | None:
@@ -91,7 +82,9 @@ def _inside(folder: Path) -> list[Path] | None:
     return None
 
 
-def _may_be_submission(path: Path) -> bool:
+def _may_be_submission(path: Path, exercises: Mapping[str, CourseExercise]) -> bool:
+    if ending_of(path.name) == ".txt" and not path.is_dir():
+        return exercise_of(path.stem, exercises, loosely=True) is not None
     return ending_of(path.name) in (".zip", *ENDINGS) or path.is_dir() or path.is_symlink()
 
 
@@ -111,37 +104,43 @@ def read_into(
         is_of_class: it lies among the submissions of a class, whose folder bears no student's name.
     """
     student, notes = student_of(path, exercises), []
-    if is_of_class and path.is_file() and not _names_student(path, exercises):
+    loosely = ending_of(path.name) in ENDINGS
+    is_named = before_exercise(path.stem, exercises, loosely=loosely) or not path.is_file()
+    if is_of_class and not is_named:
         student = inert(path.stem, MOST_NAME)
         notes.append(
             f"{path.name} does not say whose it is: name it STUDENT_{path.name}, or put it into a "
             "folder that is named after the student"
         )
-    try:
-        files, problems, too_large = read_files(path)
-        parts = _by_student(student, files, exercises)
-        several = students_in(files)
-        if len(several) > 1:
-            parts, problems = {student: {}}, [_SEVERAL.format(*several)]
-    except Exception as error:  # whatever a student thought of: the others are still read
-        parts, problems, too_large = {student: {}}, [_unreadable(error)], []
-    if problems:
-        parts.setdefault(student, {})
-    for name, part in parts.items():
-        submission = Submission(name, facts=facts_of(path.name) if name == student else {})
-        for words in (*notes, *(problems if name == student else ())):
+    owner = Submission(student, facts=facts_of(path.name))
+    for name, files in _files_by_student(path, owner, exercises).items():
+        submission = owner if name == student else Submission(name)
+        for words in notes:
             submission.tell(words)
-        stems = [PurePosixPath(file).stem for file in too_large] if name == student else []
-        unread = (exercise_of(stem, exercises, loosely=True) for stem in stems)
-        submission.unreadable.update(filter(None, unread))
-        _read_answers(submission, part, exercises, inert(path.name, MOST_NAME))
+        _read_answers(submission, files, exercises, inert(path.name, MOST_NAME))
         submissions[name] = _joined(submissions.get(name), submission)
 
 
-def _names_student(path: Path, exercises: Mapping[str, CourseExercise]) -> bool:
-    """Does the name of a file say more than an exercise?"""
-    loosely = path.suffix.lower() in ENDINGS
-    return bool(before_exercise(path.stem, exercises, loosely=loosely))
+def _files_by_student(
+    path: Path, owner: Submission, exercises: Mapping[str, CourseExercise]
+) -> dict[str, dict[str, bytes]]:
+    """Return the files of an entry by student; tell its owner what could not be read."""
+    try:
+        files, problems, too_large = read_files(path)
+        parts = _by_student(owner.student, files, exercises)
+        students = students_in(files)
+    except Exception as error:  # whatever a student thought of: the others are still read
+        problems, too_large, parts, students = [_unreadable(error)], [], {}, []
+    if len(students) > 1:
+        problems, parts = [_SEVERAL.format(*students)], {}
+    for words in problems:
+        owner.tell(words)
+        parts.setdefault(owner.student, {})
+    for file in too_large:
+        exercise = exercise_of(PurePosixPath(file).stem, exercises, loosely=True)
+        if exercise is not None:
+            owner.unreadable.add(exercise)
+    return parts
 
 
 def _read_answers(
@@ -226,9 +225,8 @@ def _by_student(
     for name, content in files.items():
         if ending_of(name) == ".json" and _is_homework_log(content):
             owners[name] = student_of(Path(student, name), exercises)
-    if len({*owners.values()}) < 2 or "manifest.json" in (
-        PurePosixPath(name).name for name in files
-    ):
+    basenames = {PurePosixPath(name).name for name in files}
+    if len({*owners.values()}) < 2 or "manifest.json" in basenames:
         return {student: dict(files)}
     folders = {PurePosixPath(name).parent: owner for name, owner in owners.items()}
     folders.pop(PurePosixPath("."), None)

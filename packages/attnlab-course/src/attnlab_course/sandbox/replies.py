@@ -7,6 +7,7 @@ are left as they came: only `compare.read_answer` looks into them.
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from attnlab_course.sandbox.student_code import (
     MOST_NUMBERS,
@@ -141,15 +142,19 @@ def ask_here(source: str, path: str, cases: Sequence[EncodedCase]) -> Reply:
 
 
 def cannot_run(error: Json) -> Reply:
-    """Return the reply of a program that raises an error when it is run."""
+    """Return the reply of a program that raises an error when it is run; None: it ended Python."""
+    if error is None:
+        return Reply(problem=SENTENCES["ProcessEnded"])
     return Reply(problem=f"it cannot be run: {clean_error(error).words}")
 
 
-def passed_over(answers: Sequence[CaseAnswer], error: Json) -> Reply:
-    """Return the reply of a program of which a statement at its top failed.
+def with_error(answers: Sequence[CaseAnswer], error: Json) -> Reply:
+    """Return the reply of a program of which a statement at its top failed; None: none did.
 
     Where it then lacks all that is asked for, it cannot be run.
     """
+    if error is None:
+        return Reply(answers)
     if all(answer.error == "Missing" for answer in answers):
         return cannot_run(error)
     cleaned = clean_error(error)
@@ -187,12 +192,8 @@ def clean_answer(answer: Json, call: str, *, is_graded: bool) -> CaseAnswer:
         call: the name that was called.
         is_graded: keep of an error no more than its type, so that no input is shown.
     """
-    if not isinstance(answer, dict):
-        answer = {}
-    printed = answer.get("printed")
-    if is_graded or not isinstance(printed, str):
-        printed = ""
-    printed = printed[:_MOST_PRINTED]
+    answer = _of_kind(dict, answer)
+    printed = "" if is_graded else _of_kind(str, answer.get("printed"))[:_MOST_PRINTED]
     if "value" in answer:
         return CaseAnswer(answer["value"], printed=printed)
     cleaned = clean_error(answer)
@@ -206,15 +207,15 @@ def clean_answer(answer: Json, call: str, *, is_graded: bool) -> CaseAnswer:
 
 def clean_error(error: Json) -> CaseAnswer:
     """Return an error in the form that it must have."""
-    if not isinstance(error, dict):
-        error = {}
-    name, message, line = map(error.get, ("error", "message", "line"))
-    if not isinstance(name, str) or not name:
-        name = "damaged answer"
-    if not isinstance(message, str):
-        message = ""
-    if type(line) is not int or not 0 < line < 10**6:
-        line = None
+    error = _of_kind(dict, error)
+    name = _of_kind(str, error.get("error")) or "damaged answer"
+    message = _of_kind(str, error.get("message"))
+    line = _of_kind(int, error.get("line"))
     topics = (topic for topic, words in _ABOUT.items() if any(word in message for word in words))
-    about = next(topics, "")
-    return CaseAnswer(None, name[:80], message[:_MOST_WORDS], line, about)
+    line = line if 0 < line < 10**6 else None
+    return CaseAnswer(None, name[:80], message[:_MOST_WORDS], line, next(topics, ""))
+
+
+def _of_kind(kind: type[Any], value: Json) -> Any:
+    """Return a value of JSON if it has this type, else an empty one."""
+    return value if type(value) is kind else kind()

@@ -27,8 +27,8 @@ from attnlab_course.sandbox.replies import (
     cannot_run,
     clean_answer,
     is_countable,
-    passed_over,
     split_reply,
+    with_error,
 )
 from attnlab_course.sandbox.runner import REPLY_HEAD, WARM, has_ended, kill_group, pack_message
 from attnlab_course.sandbox.student_code import EncodedCase, Json
@@ -57,6 +57,9 @@ class Limits:
     memory_bytes: int = MEMORY_BYTES
     file_bytes: int = 16 * 2**20
     reply_bytes: int = REPLY_BYTES
+
+
+_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class Worker:
         path: str,
         cases: Sequence[EncodedCase],
         *,
-        limits: Limits | None = None,
+        limits: Limits = _LIMITS,
         is_graded: bool = False,
     ) -> Reply:
         """Put cases to a program; after one failure go on with the next case, after two give up.
@@ -146,10 +149,9 @@ class Worker:
             source: the program.
             path: its file's name, for messages.
             cases: what is called, and with what.
-            limits: what the program may use; by default `Limits()`.
+            limits: what the program may use.
             is_graded: say of an error no more than its type, so that no input is shown.
         """
-        limits = limits or Limits()
         program = {"source": source, "path": path}
         answers: list[CaseAnswer] = []
         failures: list[str] = []
@@ -158,8 +160,6 @@ class Worker:
             remaining = cases[len(answers) :]
             exchange = self._exchange({**program, "cases": remaining}, limits)
             error = self._error(exchange, program, limits, is_graded=is_graded)
-            if exchange.is_broken and error is None:
-                return Reply(problem=SENTENCES["ProcessEnded"])
             if exchange.is_broken:
                 return cannot_run(error)
             for answer, case in zip(exchange.answers, remaining, strict=False):
@@ -167,7 +167,7 @@ class Worker:
                 is_answered = True
             missing = len(cases) - len(answers)
             if exchange.is_loaded and not missing:
-                return Reply(answers) if error is None else passed_over(answers, error)
+                return with_error(answers, error)
             failures.append(exchange.failure or "ProcessEnded")
             if not exchange.is_loaded or missing == 1:
                 break
