@@ -57,16 +57,16 @@ class Questions:
         calls = set[str]()
         for case in self.flat:
             calls.add(case.call)
-            given: list[Any] = [case.args, case.settings, case.build, case.methods]
-            while given:
-                value = given.pop()
+            values: list[Any] = [case.args, case.settings, case.build, case.methods]
+            while values:
+                value = values.pop()
                 if isinstance(value, GivenObject):
                     calls.add(value.call)
-                    given += [value.args, value.settings]
+                    values += [value.args, value.settings]
                 elif isinstance(value, Mapping):
-                    given += value.values()
+                    values += value.values()
                 elif isinstance(value, list | tuple):
-                    given += value
+                    values += value
         return frozenset(calls)
 
     @cached_property

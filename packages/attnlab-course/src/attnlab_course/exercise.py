@@ -297,7 +297,7 @@ class CourseExercise:
         return starter_program(starter_cells(self.source, self.name))
 
     @cached_property
-    def given(self) -> list[ast.stmt]:
+    def given_statements(self) -> list[ast.stmt]:
         """The statements that it gives: those without a part that is to be written."""
         unwritten = with_line(self.source, "raise NotImplementedError")
         return [node for node in ast.parse(unwritten).body if not is_open(node)]
@@ -306,13 +306,13 @@ class CourseExercise:
     def given_names(self) -> set[str]:
         """The names of the functions and classes that it gives."""
         kinds = ast.FunctionDef | ast.ClassDef
-        return {node.name for node in self.given if isinstance(node, kinds)}
+        return {node.name for node in self.given_statements if isinstance(node, kinds)}
 
     def with_given(self, program: str) -> str:
         """Append to a program what the exercise gives, so that its checks use that and no other."""
         if not self.given_names:
             return program
-        text = "\n\n".join(map(ast.unparse, self.given))
+        text = "\n\n".join(map(ast.unparse, self.given_statements))
         return f"{program.rstrip()}\n\n\n{text}\n"
 
     @cached_property

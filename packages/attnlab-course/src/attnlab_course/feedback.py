@@ -2,9 +2,9 @@
 
 import ast
 import difflib
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from attnlab.display import plural
@@ -29,10 +29,10 @@ def feedback_lines(exercise: CourseExercise, outcome: ExerciseOutcome) -> list[s
     name = exercise.name
     if outcome.broken is not None:
         return [f"{name}: {outcome.broken}"]
-    lines = [f"{name}: {passed_words(result.failure for result in outcome.checks)}"]
     if outcome.is_blank:
         lines = [f"{name}: nothing is written yet; {_reader_words(len(outcome.checks))}"]
     else:
+        lines = [f"{name}: {passed_words(result.failure for result in outcome.checks)}"]
         lines += _check_lines(exercise, outcome)
         lines += [f"  → {words}" for words in mistake_sentences(outcome)]
         if outcome.passed_over:
@@ -57,10 +57,8 @@ def _check_lines(exercise: CourseExercise, outcome: ExerciseOutcome) -> Iterator
         yield f"  {_mark(result)} {result.check.name:{width}}  {check_words(result)}"
         if id(result) in shown:
             yield from _indented(failure_lines(exercise, result))
-        elif exercise.parts.kind == "predict" and result.is_wrong:
-            failure = not_none(result.failure)
-            if failure.kind == "form":
-                yield from _indented([failure.words])
+        elif exercise.parts.kind == "predict" and result.failure and result.failure.kind == "form":
+            yield from _indented([result.failure.words])
 
 
 def mistake_sentences(outcome: ExerciseOutcome) -> list[str]:
@@ -124,15 +122,12 @@ def take_hint(workspace: Workspace, exercise: CourseExercise) -> tuple[list[str]
     state = workspace.states().get(name, NEW)
     lines = last_check_hint(workspace, exercise, state)
     if state.mistake or state.failed:
-        told = [
-            n
-            for n, hint in enumerate(exercise.hints, 1)
-            if any(line.endswith(hint) for line in lines)
-        ]
-        workspace.record("hint", exercise=name, mistake=state.mistake, told=told)
+        text = "\n".join(lines)
+        shown = [n for n, hint in enumerate(exercise.hints, 1) if hint in text]
+        workspace.record("hint", exercise=name, mistake=state.mistake, told=shown)
     if lines:
         return lines, state.hints
-    left = (n for n in range(state.hints + 1, number) if n not in state.told)
+    left = (n for n in range(state.hints + 1, number) if n not in state.shown_hints)
     number = next(left, number)
     if number > state.hints:
         workspace.record("hint", exercise=name, number=number)
@@ -173,8 +168,8 @@ def mistake_hint(exercise: CourseExercise, name: str, source: str, seen: int) ->
     That is the line of the answer most like one with the mistake in it. Where none is, it is the
     general hint that was not seen and has most words in common with the mistake; nothing without.
     """
-    hints = (_single_hint(exercise, each, source, seen) for each in single_mistakes(name))
-    return list(dict.fromkeys(itertools.chain.from_iterable(hints)))
+    hints = (_single_hint(exercise, single, source, seen) for single in single_mistakes(name))
+    return list(dict.fromkeys(chain.from_iterable(hints)))
 
 
 def _single_hint(exercise: CourseExercise, name: str, source: str, seen: int) -> list[str]:
@@ -200,8 +195,9 @@ def _mistaken_lines(exercise: CourseExercise, mistake: Mistake) -> set[str]:
 
 def _spelled(exercise: CourseExercise, mistakes: Iterable[Mistake]) -> set[str]:
     """Return the lines of the programs with some mistakes."""
-    spellings = (spelling for mistake in mistakes for spelling in mistake.spellings)
-    return {line for each in spellings for line in _lines(with_mistake(exercise, each)).values()}
+    spellings = chain.from_iterable(mistake.spellings for mistake in mistakes)
+    programs = (_lines(with_mistake(exercise, spelling)) for spelling in spellings)
+    return set(chain.from_iterable(program.values() for program in programs))
 
 
 def _line_like(source: str, mistaken: Iterable[str], right: Mapping[str, str]) -> str:
@@ -256,10 +252,8 @@ def failure_lines(exercise: CourseExercise, result: CheckResult) -> list[str]:
     what = case.call
     if case.build is not None:
         args, settings = case.build
-        arguments = [
-            *map(_shown, args),
-            *(f"{key}={_shown(value)}" for key, value in settings.items()),
-        ]
+        arguments = list(map(_shown, args))
+        arguments += [f"{key}={_shown(value)}" for key, value in settings.items()]
         what += f"({', '.join(arguments)})"
     lines = [f"{what} {case.words}".rstrip(), *_indented(_call_lines(exercise, case))]
     for name, args, _ in case.methods:

@@ -34,10 +34,12 @@ def general_mistakes(solution: str, starter: str) -> dict[str, tuple[str, Sequen
         solution: a program that solves the exercise.
         starter: what the exercise gives of it, where there is no mistake.
     """
-    tree, given = ast.parse(solution), set(map(str.strip, starter.splitlines()))
+    tree, starter_lines = ast.parse(solution), set(map(str.strip, starter.splitlines()))
     lines, places = solution.splitlines(), dict[str, tuple[str, list[tuple[int, ast.AST]]]]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.expr | ast.stmt) and lines[node.lineno - 1].strip() not in given:
+        if not isinstance(node, ast.expr | ast.stmt):
+            continue
+        if lines[node.lineno - 1].strip() not in starter_lines:
             for name, says, other in _changes(node):
                 places.setdefault(name, (says, []))[1].append((id(node), other))
     mistakes: dict[str, tuple[str, Sequence[str]]] = {}

@@ -1,6 +1,6 @@
 """Judge a program's answers: compare every case, sum up each check, name the mistake."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,7 +8,7 @@ from attnlab.display import plural
 from attnlab_course.cases import Questions
 from attnlab_course.compare import difference, read_answer, show_answer
 from attnlab_course.exercise import Case, Check, Failure, Mistake, single_mistakes
-from attnlab_course.mistakes import ask_judge, ask_reference, find_mistake
+from attnlab_course.mistakes import FoundMistake, ask_judge, ask_reference, find_mistake
 from attnlab_course.sandbox.replies import CaseAnswer, Reply, ask_here
 
 PENDING = "pending"
@@ -34,12 +34,12 @@ def passed_words(failures: Iterable[Failure | None]) -> str:
     """Say how many checks pass, and how many fail by a mistake that another check counts."""
     failures = list(failures)
     total, passed = len(failures), failures.count(None)
-    more = sum(not costs_points(failure) for failure in failures) - passed
+    wrong = sum(map(costs_points, failures))
+    more = total - passed - wrong
     verb = "passes" if total == 1 else "pass"
     words = f"{passed} of {total} {plural(total, 'check')} {verb}"
     if not more:
         return words
-    wrong = total - passed - more
     fails, follow = ("fails" if number == 1 else "fail" for number in (wrong, more))
     return f"{words}, {wrong} {fails}; {more} more, marked –, {follow} by {OPEN[FOLLOWS]}"
 
@@ -141,13 +141,13 @@ def judge(questions: Questions, reply: Reply) -> ExerciseOutcome:
     results = _judge_checks(questions, answers, failures)
     errors = {answer.error for answer in answers}
     is_blank = "NotImplementedError" in errors and errors <= _UNWRITTEN
-    mistake, unexplained = None, list[str]()
+    name, unexplained = None, list[str]()
     if any(failures) and not is_blank:
-        mistake, unexplained = _name_mistake(questions, answers, failures, results)
+        name, unexplained = _name_mistake(questions, answers, failures, results)
     return ExerciseOutcome(
         exercise.name,
         tuple(results),
-        exercise.mistake(mistake) if mistake is not None else None,
+        None if name is None else exercise.mistake(name),
         passed_over=reply.passed_over,
         unexplained=tuple(unexplained),
         waiting=waiting,
@@ -166,26 +166,22 @@ def _name_mistake(
     It costs one check, and two of them two, where the exercise is not one idea as a whole. Where
     the program computes nothing that shows it, as it ends in an error in every case, each is lost.
     """
-    found = find_mistake(questions, answers, failures)
+    mistake = find_mistake(questions, answers, failures)
     by_judge = _mistake_by_judge(results)
-    if found is None or (by_judge and by_judge not in single_mistakes(found.name)):
+    if mistake is None or (by_judge and by_judge not in single_mistakes(mistake.name)):
         return by_judge, []
     if questions.exercise.parts.whole:
-        return by_judge or found.name, []
-    explained = found.explained
-    shown = {*explained, *(number for number, result in enumerate(results) if result.passed)}
-    if any(_is_computed(questions, answers, number) for number in shown):
-        _count_once(results, explained, [_failed_by(questions, each) for each in found.programs])
-    unexplained = set(range(len(results))) - set(explained)
-    return found.name, [results[n].check.name for n in sorted(unexplained) if results[n].is_wrong]
+        return by_judge or mistake.name, []
+    unexplained = [number for number in _wrong(results) if number not in mistake.explained]
+    passed = [number for number, result in enumerate(results) if result.passed]
+    if any(_is_computed(questions, answers, n) for n in (*mistake.explained, *passed)):
+        _count_once(questions, results, mistake)
+    return mistake.name, [results[number].check.name for number in unexplained]
 
 
-def _failed_by(questions: Questions, program: str) -> set[int]:
-    """Return the numbers of the checks that fail by a mistake, given a program with it alone."""
-    answers = ask_reference(questions, program).answers
-    failures = _judge_cases(questions, answers)
-    results = _judge_checks(questions, answers, failures)
-    return {number for number, result in enumerate(results) if result.is_wrong}
+def _wrong(results: Sequence[CheckResult]) -> list[int]:
+    """Return the numbers of the checks that say something against the answer."""
+    return [number for number, result in enumerate(results) if result.is_wrong]
 
 
 def _is_computed(questions: Questions, answers: Sequence[CaseAnswer], number: int) -> bool:
@@ -197,34 +193,27 @@ def _is_computed(questions: Questions, answers: Sequence[CaseAnswer], number: in
 
 def _mistake_by_judge(results: Iterable[CheckResult]) -> str | None:
     """Return the mistake that a case's judge names first; None where none names one."""
-    for result in results:
-        if result.failure is not None and result.failure.mistake is not None:
-            return result.failure.mistake
-    return None
+    names = (result.failure.mistake for result in results if result.failure is not None)
+    return next(filter(None, names), None)
 
 
-def _count_once(
-    results: list[CheckResult], explained: Sequence[int], failed_by: Sequence[Container[int]]
-) -> None:
-    """Let each mistake cost one check: of those that fail by it, the one with most points.
-
-    Args:
-        results: of all checks.
-        explained: the numbers of those that fail by the mistakes alone.
-        failed_by: the numbers of those that fail by each of them.
-    """
-    for number in explained:
+def _count_once(questions: Questions, results: list[CheckResult], mistake: FoundMistake) -> None:
+    """Let each mistake cost one check: of those that fail by it alone, the one with most points."""
+    for number in mistake.explained:
         if results[number].is_open:  # all is right in it but for the mistake
             results[number] = CheckResult(results[number].check)
-    failed = [number for number in explained if not results[number].passed]
-    failed.sort(key=lambda number: -results[number].check.points)
-    counted = set[int]()
-    for numbers in failed_by:
-        left = [number for number in failed if number in numbers and number not in counted]
-        counted.update(left[:1])
-    counted = counted or {*failed[:1]}
-    for number in failed:
-        if number not in counted:
+    follows = [number for number in mistake.explained if not results[number].passed]
+    follows.sort(key=lambda number: -results[number].check.points)
+    first = follows[:1]
+    for program in mistake.programs:
+        answers = ask_reference(questions, program).answers
+        alone = _judge_checks(questions, answers, _judge_cases(questions, answers))
+        counted = next(filter(_wrong(alone).__contains__, follows), None)
+        if counted is not None:
+            follows.remove(counted)
+            first = []
+    for number in follows:
+        if number not in first:
             results[number] = replace(results[number], failure=_open_failure(FOLLOWS))
 
 
@@ -275,14 +264,14 @@ def _judge_checks(
     computes = False  # whether a check of results has passed
     groups = zip(questions.checks, questions.cases, questions.numbers, strict=True)
     for check, cases, numbers in groups:
-        wrong = next((number for number in numbers if failures[number] is not None), None)
+        wrong = [number for number in numbers if failures[number] is not None]
         is_lenient = bool(results) and not results[0].passed
         if is_lenient and _is_related(check, cases, answers, numbers):
-            wrong = None
-        if wrong is not None:
-            case, answer = questions.flat[wrong], answers[wrong]
+            wrong = []
+        if wrong:
+            case, answer = questions.flat[wrong[0]], answers[wrong[0]]
             value = read_answer(answer.value)
-            results.append(CheckResult(check, failures[wrong], case, value, answer.printed))
+            results.append(CheckResult(check, failures[wrong[0]], case, value, answer.printed))
         elif _is_side(check, cases) and not computes:
             results.append(CheckResult(check, _open_failure(PENDING), cases[0]))
         else:

@@ -105,5 +105,5 @@ def _program(names: Names, calls: Sequence[str]) -> str:
 
 def _files_of(value: Any) -> list[str]:
     """Return the files, or cells, of a function or of the methods of a class."""
-    functions = vars(value).values() if isinstance(value, type) else [value]
-    return [each.__code__.co_filename for each in functions if isinstance(each, FunctionType)]
+    parts = vars(value).values() if isinstance(value, type) else [value]
+    return [part.__code__.co_filename for part in parts if isinstance(part, FunctionType)]

@@ -47,8 +47,8 @@ def file_label(student: str) -> str:
 
 def text_answer(source: str) -> str | None:
     """Return the text that a program gives its variable `answer`; it is read, never run."""
-    tree = parse_program(source)
-    for node in reversed(tree.body) if tree is not None else ():
+    tree = parse_program(source) or ast.Module([], [])
+    for node in reversed(tree.body):
         match node:
             case ast.Assign(targets=[ast.Name("answer"), *_], value=ast.Constant(str(text))):
                 return text.strip()
@@ -169,19 +169,19 @@ def handed_notes(
     """Say what a student should know of the file to hand in: answers that did not pass or were not
     checked, those that use what is banned, and what was left out.
     """
-    states = workspace.states()
-    of_answers = {name: states.get(name, NEW) for name in handed.exercises}
-    failed = [name for name, state in of_answers.items() if state.tries and not state.passed]
-    unchecked = [name for name, state in of_answers.items() if not state.tries]
-    notes = []
-    if failed:
-        notes.append(f"handed in, though the last check did not pass: {', '.join(failed)}")
-    if unchecked:
-        notes.append(f"handed in, though never checked: {', '.join(unchecked)}")
+    states, notes = workspace.states(), list[str]()
+    unsolved: dict[str, list[str]] = {"the last check did not pass": [], "never checked": []}
     for name in handed.exercises:
+        state = states.get(name, NEW)
+        if not state.passed:
+            words = "the last check did not pass" if state.tries else "never checked"
+            unsolved[words].append(name)
         words = ban_words(exercises[name], workspace.answer(exercises[name]).source)
         if words:
             notes.append(f"{name} {words}")
+    for words, names in unsolved.items():
+        if names:
+            notes.append(f"handed in, though {words}: {', '.join(names)}")
     notes += [f"left out: {name}, {reason}" for name, reason in handed.left_out.items()]
     return notes
 

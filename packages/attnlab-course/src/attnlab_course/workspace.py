@@ -51,7 +51,7 @@ class ExerciseState:
     waiting: int = 0
     mistake: str = ""
     failed: str = ""
-    told: tuple[int, ...] = ()
+    shown_hints: tuple[int, ...] = ()
 
     @property
     def solved(self) -> bool:
@@ -197,8 +197,8 @@ class Workspace:
                 number = int(event.get("number", 0))
                 state = replace(state, hints=max(state.hints, number))
                 if "mistake" in event:
-                    told = (*state.told, *map(int, event.get("told", ())))
-                    state = replace(state, mistake="", failed="", told=told)
+                    shown = (*state.shown_hints, *map(int, event.get("told", ())))
+                    state = replace(state, mistake="", failed="", shown_hints=shown)
             elif kind not in ("start", "solution"):
                 continue
             states[name] = state
@@ -231,9 +231,7 @@ def is_untouched(exercise: CourseExercise, source: str) -> bool:
         return True
     starters = (exercise.starter, join_cells([exercise.starter]).program)  # of file and notebook
     try:
-        return tree is not None and ast.dump(tree) in [
-            ast.dump(ast.parse(starter)) for starter in starters
-        ]
+        return tree is not None and ast.dump(tree) in map(ast.dump, map(ast.parse, starters))
     except RecursionError:
         return False
 

@@ -51,7 +51,7 @@ from torch.nn import functional as F
 
 
 # %%
-# Given: leave this cell as it is. The model notes how it was asked.
+# Given: leave this cell as it is. The model notes its calls.
 class TextModel(nn.Module):
     """Classify texts by the mean of their embeddings."""
 
@@ -59,11 +59,11 @@ class TextModel(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(vocab_size, width)
         self.output = nn.Linear(width, classes)
-        self.asked = []
+        self.calls = []
 
     def forward(self, ids):
         """Return logits (batch, classes) for ids (batch, length)."""
-        self.asked.append([self.training, torch.is_grad_enabled()])
+        self.calls.append([self.training, torch.is_grad_enabled()])
         return self.output(self.embedding(ids).mean(dim=1))
 
     def load_state_dict(self, *args, **settings):
@@ -77,7 +77,7 @@ def run_training(model, training, validation, epochs, rate):
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     model.is_loaded = False
     history = train(model, optimizer, training, validation, epochs)
-    return history, dict(model.named_parameters()), model.asked, model.is_loaded
+    return history, dict(model.named_parameters()), model.calls, model.is_loaded
 
 
 # %%

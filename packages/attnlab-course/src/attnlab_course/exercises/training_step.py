@@ -48,7 +48,7 @@ PAD = 0
 class TinyModel(nn.Module):
     """Give each token logits by itself. In training mode `drop` blanks every second column.
 
-    `asked` counts how often it was asked.
+    `calls` counts how often it was called.
     """
 
     def __init__(self, vocab_size, width, drop=False):
@@ -56,11 +56,11 @@ class TinyModel(nn.Module):
         self.embedding = nn.Embedding(vocab_size, width)
         self.output = nn.Linear(width, vocab_size)
         self.drop = drop
-        self.asked = 0
+        self.calls = 0
 
     def forward(self, ids):
         """Return logits (batch, length, vocabulary) for ids (batch, length)."""
-        self.asked += 1
+        self.calls += 1
         hidden = self.embedding(ids)
         if self.training and self.drop:
             hidden = hidden * (torch.arange(hidden.shape[-1]) % 2)
@@ -70,15 +70,15 @@ class TinyModel(nn.Module):
 def take_steps(model, ids, targets, max_norm, rate, steps, left_over=False):
     """Take some steps with your function; return the results.
 
-    These are the losses, the parameters afterwards, and how often the model was asked.
+    These are the losses, the parameters afterwards, and how often the model was called.
     """
     optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     if left_over:
         model(ids).square().sum().backward()
-    model.asked = 0
+    model.calls = 0
     losses = [training_step(model, optimizer, ids, targets, max_norm) for _ in range(steps)]
     losses = [float(torch.as_tensor(loss).detach()) for loss in losses]
-    return losses, dict(model.named_parameters()), model.asked
+    return losses, dict(model.named_parameters()), model.calls
 
 
 # %%

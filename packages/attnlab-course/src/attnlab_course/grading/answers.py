@@ -4,6 +4,7 @@ What a manifest lists is an answer. Without one it is a program or notebook that
 exercise, a notebook that answers several, a record or a homework's log in JSON.
 """
 
+import ast
 import hashlib
 import json
 from collections.abc import Mapping, Set
@@ -58,13 +59,16 @@ class AnswerReader:
             try:
                 self._read_loose(file)
             except _DAMAGE as error:
-                self.submission.tell(f"{file} could not be read: {error}")
-                self.submission.passed_over.append(inert(file, MOST_NAME))
+                self._pass_over(file, f"could not be read: {error}")
         has_answers = bool(self.submission.answers)
         for file in self.unnamed:
             if has_answers or not self._read_by_names(file):
-                self.submission.tell(f"{file} was passed over: its name is not that of an exercise")
-                self.submission.passed_over.append(inert(file, MOST_NAME))
+                self._pass_over(file, "was passed over: its name is not that of an exercise")
+
+    def _pass_over(self, file: str, reason: str) -> None:
+        """Note a file that may hold an answer and is not read, and why."""
+        self.submission.tell(f"{file} {reason}")
+        self.submission.passed_over.append(inert(file, MOST_NAME))
 
     def _rank(self, file: str) -> tuple[bool, int, int, str]:
         """Order files: those named after an exercise as it is, programs, and high numbers first."""
@@ -128,37 +132,33 @@ class AnswerReader:
     def _read_notebook(self, file: str) -> None:
         """Take the exercises that a notebook names, or else those whose functions it defines."""
         text = self._text(file)
-        source = self._program_of_notebook(file, text)
+        tree = parse_program(self._program(file)) or ast.Module([], [])
         named = [name for name in named_in(text) if name in self.exercises]
         if not named:
-            tree = parse_program(source)
-            if tree is None:
-                self.submission.tell(f"{file} is no Python, so its exercises are not known")
-                return
             marked = marked_in(text, self.exercises)
             named = answered_by(defined_at_top(tree), marked, self.exercises)
         for exercise in named:
             self._take(exercise, file)
         if not named:
-            self.submission.tell(f"{file} answers no exercise: it defines none of their names")
-            self.submission.passed_over.append(inert(file, MOST_NAME))
+            self._pass_over(file, "answers no exercise: it defines none of their names")
 
     def _read_by_names(self, file: str) -> bool:
         """Take the exercises whose functions a program of any name defines; say if there are."""
         try:
-            tree = parse_program(without_magic(self._text(file)))
+            tree = parse_program(self._program(file)) or ast.Module([], [])
         except WrongUsage:  # it is no text
             return False
-        answered = (
-            answered_by(defined_at_top(tree), set(), self.exercises) if tree is not None else []
-        )
+        answered = answered_by(defined_at_top(tree), set(), self.exercises)
         for exercise in answered:
             self.submission.tell(f"{file} was read as {exercise}, as it defines what is asked for")
             self._take(exercise, file)
         return bool(answered)
 
-    def _program_of_notebook(self, file: str, text: str) -> str:
-        joined = join_cells(code_cells(text))
+    def _program(self, file: str) -> str:
+        """Return the program of a file: of a notebook, its cells in turn."""
+        if ending_of(file) != ".ipynb":
+            return without_magic(self._text(file))
+        joined = join_cells(code_cells(self._text(file)))
         for number in joined.left_out:
             self.submission.tell(
                 f"{file}: code cell {number} is no Python or too long, so it was left out"
@@ -198,26 +198,19 @@ class AnswerReader:
             self.submission.blank.add(exercise)
 
     def _answer(self, exercise: str, file: str) -> SubmittedAnswer | None:
-        kind = self.exercises[exercise].parts.kind
-        ending = ending_of(file)
-        source = self._text(file)
-        if ending == ".json":
+        kind, source = self.exercises[exercise].parts.kind, self._text(file)
+        if ending_of(file) == ".json":
             answer = SubmittedAnswer(exercise, file, data=json.loads(source)["weights"])
             is_written = answer.digest and kind == "weights"  # its numbers can be written again
             return answer if is_written else None
-        if ending == ".ipynb":
-            source = self._program_of_notebook(file, source)
-        if ending == ".py":
-            source = without_magic(source)
-        if ending != ".txt":
+        if ending_of(file) != ".txt":
+            source = self._program(file)
             if is_untouched(self.exercises[exercise], source):
                 self.submission.blank.add(exercise)
                 return None
             if kind == "text":
                 source = text_answer(source) or ""
-        if not source.strip():
-            return None
-        return SubmittedAnswer(exercise, file, source)
+        return SubmittedAnswer(exercise, file, source) if source.strip() else None
 
     def _add(self, answer: SubmittedAnswer) -> None:
         before = self.submission.answers.get(answer.exercise)

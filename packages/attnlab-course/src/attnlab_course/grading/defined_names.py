@@ -158,7 +158,7 @@ class DefinedNames:
             name = _self_name(method)
             for node in ast.walk(method) if name else ():
                 match node:
-                    case ast.Name(found) if found == name:
+                    case ast.Name(variable) if variable == name:
                         self._inside[node] = kind
                     case ast.Call(ast.Name("super")):
                         self._inside[node] = kind
@@ -166,12 +166,11 @@ class DefinedNames:
     def _bases(self, kind: ast.ClassDef) -> Iterator[ast.ClassDef | None]:
         """Yield the classes that a class extends: None for one from elsewhere."""
         for base in kind.bases:
-            classes = (
-                [] if ast.unparse(base) == kind.name else self._classes_bound(ast.unparse(base))
-            )
+            name = ast.unparse(base)
+            classes = self._classes_bound(name) if name != kind.name else []
             if classes:
                 yield from classes
-            elif ast.unparse(base).rpartition(".")[2] not in _NO_ATTRIBUTES:
+            elif name.rpartition(".")[2] not in _NO_ATTRIBUTES:
                 yield None
 
     def _is_closed(self, kind: ast.ClassDef) -> bool:

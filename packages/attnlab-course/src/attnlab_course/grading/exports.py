@@ -131,8 +131,8 @@ def check_shares(book: Gradebook) -> Iterator[tuple[str, str, str, int, int, flo
         outcomes = [grade.graded for grade in grades if grade.graded is not None]
         of = len(outcomes)
         if outcomes:
-            for what, found, count in _counts(book.course.exercises[name], outcomes):
-                yield name, what, found, count, of, count / of
+            for what, label, count in _counts(book.course.exercises[name], outcomes):
+                yield name, what, label, count, of, count / of
 
 
 def _counts(

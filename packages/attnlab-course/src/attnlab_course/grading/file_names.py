@@ -39,12 +39,12 @@ def students_in(names: Iterable[str]) -> list[str]:
     >>> students_in(["Ada_11_assignsubmission_file_/a.py", "HW/turing_LATE_345_678_a.py"])
     ['Ada_11', 'turing_LATE_345']
     """
-    found: dict[str, None] = {}
+    students: dict[str, None] = {}
     for name in names:
         for part in PurePosixPath(name).parts[:2]:
             matches = (pattern.fullmatch(part) for pattern in _OF_DOWNLOADS)
-            found |= {match["student"]: None for match in matches if match}
-    return list(found)
+            students |= {match["student"]: None for match in matches if match}
+    return list(students)
 
 
 def student_of(path: Path, exercises: Mapping[str, CourseExercise]) -> str:

@@ -147,7 +147,7 @@ class Services:
         members: list[Mapping[str, Any]] = []
         for page in self._pages(self.platform.memberships, MEMBERS):
             with refusing_damage("the platform's list of members"):
-                members += [each for each in page["members"] if each["user_id"]]
+                members += [member for member in page["members"] if member["user_id"]]
         return [member for member in members if member.get("status", "Active") == "Active"]
 
     def column(self, maximum: float, *, create: bool) -> str:
@@ -228,8 +228,8 @@ class Services:
 
     def _check_place(self, url: str) -> None:
         """Refuse an address elsewhere: a token is for its own platform."""
-        ours = [self.platform.line_items, self.platform.memberships, self.platform.line_item]
-        if urlsplit(url)[:2] not in [urlsplit(own)[:2] for own in ours if own]:
+        addresses = [self.platform.line_items, self.platform.memberships, self.platform.line_item]
+        if urlsplit(url)[:2] not in [urlsplit(address)[:2] for address in addresses if address]:
             raise PlatformRefused(f"the platform names an address on another server: {inert(url)}.")
 
     def _repeat(self, attempt: Callable[[], T]) -> T:

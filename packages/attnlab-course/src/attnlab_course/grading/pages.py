@@ -84,11 +84,13 @@ def render_class(book: Gradebook, alike: Sequence[Alike]) -> str:
 def _copied(book: Gradebook) -> Iterator[tuple[str, list[str]]]:
     """Yield the exercises to which a student's program is the published solution, and whose."""
     for name in book.exercises:
-        answers = [(row.student, row.submission.answers.get(name)) for row in book.rows]
-        exercise = book.course.exercises[name]
-        same = [student for student, each in answers if each and is_solution(each, exercise)]
-        if same:
-            yield name, same
+        exercise, students = book.course.exercises[name], []
+        for row in book.rows:
+            answer = row.submission.answers.get(name)
+            if answer is not None and is_solution(answer, exercise):
+                students.append(row.student)
+        if students:
+            yield name, students
 
 
 def _texts(book: Gradebook) -> Iterator[tuple[str, str, Sequence[str], str]]:

@@ -112,18 +112,17 @@ def match_users(
     for result in results:
         student = result["student"]
         matches[student] = {listed[student]} if student in listed else _owners_of(result, owners)
-    counts = Counter(user for found in matches.values() if len(found) == 1 for user in found)
-    users = PlatformUsers()
-    for student, found in matches.items():
-        user = next(iter(found), None)
-        if user is None:
+    sole = {student: next(iter(ids)) for student, ids in matches.items() if len(ids) == 1}
+    counts, users = Counter(sole.values()), PlatformUsers()
+    for student, ids in matches.items():
+        if not ids:
             users.unknown[student] = "no user of the platform has this email, id or name"
-        elif len(found) > 1:
-            users.unknown[student] = f"{len(found)} members share the email, id or name"
-        elif counts[user] > 1:
-            users.unknown[student] = f"user {user} is another student's, too"
+        elif len(ids) > 1:
+            users.unknown[student] = f"{len(ids)} members share the email, id or name"
+        elif counts[sole[student]] > 1:
+            users.unknown[student] = f"user {sole[student]} is another student's, too"
         else:
-            users.ids[student] = user
+            users.ids[student] = sole[student]
     return users
 
 

@@ -60,10 +60,12 @@ def _places(module: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Tensor]
     """
     places = {name: value for name, value in vars(module).items() if isinstance(value, Tensor)}
     places |= module.state_dict()
-    spare = {name: value for name, value in module.named_parameters() if name not in state}
-    for name in [name for name in state if name not in places]:
-        like = [other for other in spare if spare[other].shape == state[name].shape]
-        if like:
+    spare = dict(module.named_parameters())
+    for name in state:
+        spare.pop(name, None)
+    for name, tensor in state.items():
+        like = [other for other in spare if spare[other].shape == tensor.shape]
+        if like and name not in places:
             places[name] = spare.pop(max(like, key=partial(_same_ending, name)))
     return places
 
