@@ -120,12 +120,10 @@ def find_mistake(
     exercise, values = questions.exercise, list(map(_comparable, answers))
     explains = partial(_explains, questions, values)
     wrong = [value for value, failure in zip(values, failures, strict=True) if failure]
-    known, pairs = exercise.named_mistakes, dict[str, _Program]()
-    if any(map(_is_telling, wrong)):
-        known = exercise.mistakes
-    if any(_is_telling(value) and not isinstance(value, CaseAnswer) for value in wrong):
-        pairs = _programs_of_two(exercise)
-    singles = _programs(exercise, known)
+    telling = list(filter(_is_telling, wrong))
+    singles = _programs(exercise, exercise.mistakes if telling else exercise.named_mistakes)
+    are_errors = all(isinstance(value, CaseAnswer) for value in telling)
+    pairs = {} if are_errors else _programs_of_two(exercise)
     # most mistakes differ from an answer already where it is wrong, so that is compared first
     every = sorted(range(len(values)), key=lambda number: failures[number] is None)
     some = _first_failed(questions, values, failures)
@@ -134,9 +132,8 @@ def find_mistake(
         for source, (name, alone) in programs.items():
             if explains(source, numbers):
                 groups = enumerate(questions.numbers)
-                return FoundMistake(
-                    name, alone, [n for n, group in groups if explains(source, group)]
-                )
+                explained = [number for number, group in groups if explains(source, group)]
+                return FoundMistake(name, alone, explained)
     return None
 
 

@@ -153,8 +153,8 @@ def decision(one, other, right, words):
     """Ask whether two heads are the same."""
 
     def judge(answer):
-        is_numpy = isinstance(answer, np.ndarray) and answer.dtype.kind == "b" and answer.size == 1
-        if (is_numpy or isinstance(answer, bool)) and bool(answer) == right:
+        decisions = np.asarray(answer).ravel()
+        if decisions.dtype == bool and decisions.tolist() == [right]:
             return None
         return Failure(f"expected {right}, got {answer}")
 

@@ -94,6 +94,11 @@ class GradedAnswer:
         return [name for name, failure in self.checks.items() if not costs_points(failure)]
 
     @property
+    def lost(self) -> list[str]:
+        """The checks that cost points."""
+        return [name for name, failure in self.checks.items() if costs_points(failure)]
+
+    @property
     def failures(self) -> list[Failure]:
         """Those of the checks that say something against the answer."""
         failed = [failure for failure in self.checks.values() if failure is not None]

@@ -99,8 +99,8 @@ def gradescope_results(book: Gradebook, row: StudentGrades) -> Mapping[str, obje
     """
     tests: list[Mapping[str, object]] = []
     for grade in row.grades:
-        exercise, graded = book.course.exercises[grade.exercise], grade.graded
-        if graded is None or not graded.checks or grade.is_decided:
+        exercise, graded = book.course.exercises[grade.exercise], grade.counted
+        if graded is None or not graded.checks:
             test = {"name": grade.exercise, "output": grade_words(grade)}
             tests.append({**test, **_score(grade, grade.points, grade.of)})
             continue

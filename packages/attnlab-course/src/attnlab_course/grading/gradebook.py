@@ -261,9 +261,8 @@ def _private(course: Course, submission: Submission, grade: Grade) -> Iterator[s
 
 def _misnamed(exercise: CourseExercise, submission: Submission, grade: Grade) -> Iterator[str]:
     """Yield the names that a program defines in place of the one that is asked for."""
-    if grade.graded is None or grade.is_decided:
-        return
-    if {failure.kind for failure in grade.graded.failures} != {"Missing"}:
+    failures = grade.counted.failures if grade.counted is not None else ()
+    if {failure.kind for failure in failures} != {"Missing"}:
         return
     source = submission.answers[grade.exercise].source
     names = inert(", ".join(misnamed(exercise, source)), MOST_NAME)

@@ -46,6 +46,11 @@ class Grade:
         return is_held or (is_unjudged and not self.is_decided)
 
     @property
+    def counted(self) -> GradedAnswer | None:
+        """The result of the checks, where the points are theirs; None for those of a person."""
+        return None if self.is_decided else self.graded
+
+    @property
     def cell(self) -> str:
         """Its points in a table: – where nothing was handed in, a ? where a person has to look."""
         if self.state == "missing":

@@ -60,10 +60,8 @@ def reached_code(tree: ast.Module, names: Iterable[str]) -> ast.Module:
     reached = {*names} & bound
     if not reached:
         return tree
-    modules: set[str] = set()
-    for statement in statements:
-        if isinstance(statement.node, ast.Import | ast.ImportFrom):
-            modules |= statement.bound
+    imports = [one for one in statements if isinstance(one.node, ast.Import | ast.ImportFrom)]
+    modules = set[str]().union(*(statement.bound for statement in imports))
     for statement in statements:
         if not statement.written.isdisjoint(modules):  # whoever imports it sees the change
             statement.written.add(_ANYTHING)
@@ -142,10 +140,10 @@ def _note_symbol(
     is_seen = table is top or symbol.is_global() or isinstance(table, symtable.Class)
     if symbol.is_referenced() and is_seen:
         statement.used.add(name)
-    if symbol.is_assigned() and symbol.is_declared_global() and table is not top:
-        statement.written.add(name)
-    if table is top and (symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()):
+    if table is top and symbol.is_local():
         statement.bound.add(name)
+    elif symbol.is_assigned() and symbol.is_declared_global():
+        statement.written.add(name)
 
 
 def _note_changes(node: ast.AST, statement: _Statement) -> None:

@@ -11,7 +11,7 @@ from attnlab_course.exercise import Check, CourseExercise, Failure
 from attnlab_course.feedback import unexplained_words
 from attnlab_course.grading.classroom import GradedAnswer
 from attnlab_course.grading.grades import Grade, Gradebook, StudentGrades
-from attnlab_course.judge import OPEN, costs_points, passed_words
+from attnlab_course.judge import OPEN, passed_words
 from attnlab_course.sandbox.replies import PYTHON_ERRORS, TOO_LARGE
 
 _BLANK = "nothing is written in it"
@@ -109,13 +109,12 @@ def _why_not_all(grade: Grade) -> str:
     """Say why an exercise got less than all points: which checks failed, or why none passed."""
     if grade.points == grade.of and not grade.is_open:
         return ""
-    graded = grade.graded
-    if grade.is_decided or grade.state != "graded" or graded is None or graded.is_blank:
+    graded = grade.counted
+    if graded is None or graded.is_blank or grade.state != "graded" or not graded.lost:
         return grade_words(grade)
-    failed = [name for name, failure in graded.checks.items() if costs_points(failure)]
     kinds = [failure.kind for failure in graded.failures]
     why = f" ({', '.join(dict.fromkeys(map(failure_words, kinds)))})" if any(kinds) else ""
-    return f"failed: {', '.join(failed)}{why}" if failed else grade_words(grade)
+    return f"failed: {', '.join(graded.lost)}{why}"
 
 
 def points_words(grade: Grade) -> str:

@@ -121,9 +121,10 @@ def _with_sides(case: Case) -> Iterator[Case]:
 
 def _moved(case: Case, step: float) -> Case:
     """Return a case whose numbers are moved along the waves."""
-    are_real = (isinstance(arg, Tensor) and arg.is_floating_point() for arg in case.args)
-    pairs = zip(case.args, are_real, strict=True)
-    args = (arg + step * _waves(arg) if is_real else arg for arg, is_real in pairs)
+    args = list(case.args)
+    for number, arg in enumerate(args):
+        if isinstance(arg, Tensor) and arg.is_floating_point():
+            args[number] = arg + step * _waves(arg)
     return replace(case, args=tuple(args))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from attnlab.display import plural
 from attnlab.tasks.vectors import VectorTask
 from attnlab_course.compare import show_answer
 from attnlab_course.exercise import Case, Failure
@@ -149,9 +150,7 @@ def read_designed_head(answer: Any, task: VectorTask, positions: int = 0) -> Des
         task: says how wide tokens and outputs are.
         positions: how many rows pos must have at least; 0 for a head without positions.
     """
-    names = ["Km", "Qm", "Vm"]
-    if positions:
-        names.append("pos")
+    names = ["Km", "Qm", "Vm", "pos"][: 3 + bool(positions)]
     request = f"weights() must return the list [{', '.join(names)}]"
     if not isinstance(answer, list):
         return Failure(f"{request}; got {show_answer(answer)}")
@@ -211,10 +210,10 @@ def _read_matrix(name: str, value: Any) -> Floats | Failure:
 
 def _misfit(head: DesignedHead, task: VectorTask, positions: int) -> Failure | None:
     """Say which shape does not fit the others or the task."""
-    pos_dim = 0 if head.pos is None else head.pos.shape[1]
+    places, pos_dim = (0, 0) if head.pos is None else head.pos.shape
     width = task.input_dim + pos_dim
     widths = f"{task.input_dim} for the token"
-    if head.pos is not None:
+    if pos_dim:
         widths += f" and {pos_dim} for its position"
     for name in ("Km", "Qm", "Vm"):
         rows = len(getattr(head, name))
@@ -223,12 +222,10 @@ def _misfit(head: DesignedHead, task: VectorTask, positions: int) -> Failure | N
     if head.Km.shape != head.Qm.shape:
         return Failure(f"Km and Qm must have one shape; got {head.Km.shape} and {head.Qm.shape}")
     if head.Vm.shape[1] != task.output_dim:
-        columns = f"{task.output_dim} column{'s' if task.output_dim > 1 else ''}"
+        columns = f"{task.output_dim} {plural(task.output_dim, 'column')}"
         return Failure(f"Vm must have {columns}; it has {head.Vm.shape[1]}")
-    if head.pos is not None and len(head.pos) < positions:
-        return Failure(
-            f"pos must have a row for each of the {positions} places; it has {len(head.pos)}"
-        )
+    if places < positions:
+        return Failure(f"pos must have a row for each of the {positions} places; it has {places}")
     return None
 
 

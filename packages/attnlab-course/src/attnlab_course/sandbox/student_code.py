@@ -216,12 +216,11 @@ def encode(value: Any, depth: int = 0) -> Json:
     """
     if depth > _MOST_DEPTH:
         return {"kind": "other", "type": "nested too deep"}
-    if type(value) in _PLAIN:
-        return _plain(value)
+    number = value.item() if isinstance(value, np.generic) else value
+    if type(number) in _PLAIN:
+        return _plain(number)
     if isinstance(value, Tensor):
         return _tensor(value)
-    if isinstance(value, np.generic) and type(value.item()) in _PLAIN:
-        return encode(value.item())
     if isinstance(value, np.ndarray | np.generic):
         return _array(np.array(value, subok=False), "numpy")
     if isinstance(value, Mapping):
