@@ -55,7 +55,7 @@ class AnswerReader:
             if self._read_manifest(first):
                 return
         known = [name for name in self.files if ending_of(name) in ENDINGS]
-        for file in sorted(known, key=self._rank):
+        for file in sorted({*known} - {*manifests}, key=self._rank):
             try:
                 self._read_loose(file)
             except _DAMAGE as error:
@@ -124,9 +124,9 @@ class AnswerReader:
             self._take(exercise, file)
         elif ending_of(file) == ".ipynb":
             self._read_notebook(file)
-        elif ending_of(file) == ".json" and path.name != "manifest.json":
+        elif ending_of(file) == ".json":
             self._read_record(file)
-        elif path.name != "manifest.json":
+        else:
             self.unnamed.append(file)
 
     def _read_notebook(self, file: str) -> None:
@@ -177,10 +177,8 @@ class AnswerReader:
         for exercise, answer in answers.items():
             if exercise not in self.exercises:
                 continue
-            data = encode(answer["weights"]) if "weights" in answer else None
-            source = answer.get("source", "")
-            if not answer:
-                source = self.exercises[exercise].starter
+            source = answer.get("source", "") if answer else self.exercises[exercise].starter
+            data = encode(answer.get("weights"))
             self._add(SubmittedAnswer(exercise, file, source, data, answer.get("adapter", "")))
 
     def _take(self, exercise: str, file: str) -> None:

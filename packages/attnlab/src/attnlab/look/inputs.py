@@ -48,22 +48,17 @@ class Call:
         if is_text(inputs) and model is not None:
             inputs = read_texts(inputs, model)
         arguments, options = _sorted(inputs)
-        values = (*arguments, *options.values())
-        tensors = [value for value in values if isinstance(value, Tensor)]
-        num_rows = 0
-        first: Any = options.get("input_ids", tensors[0] if tensors else None)
-        if isinstance(first, Tensor) and first.dim() > 0:
-            num_rows = len(first)
-        if not num_rows or len(tensors) < len(arguments):
+        tensors = [value for value in (*arguments, *options.values()) if isinstance(value, Tensor)]
+        first: Any = options.get("input_ids", next(iter(tensors), None))
+        num_rows = len(first) if isinstance(first, Tensor) and first.dim() else 0
+        if not num_rows or not all(isinstance(argument, Tensor) for argument in arguments):
             raise WrongUsage(
                 "inputs are a tensor, a tuple of tensors such as (source, target), or a mapping "
                 f'such as {{"tokens": tokens, "mask": mask}}, with a row; got {short(inputs)}.'
             )
         call = cls(arguments, options, num_rows)
         for name, tensor in call._of_rows().items():
-            if name in _OF_IMAGES and len(tensor) % num_rows == 0:
-                continue
-            if len(tensor) != num_rows:
+            if len(tensor) % num_rows if name in _OF_IMAGES else len(tensor) != num_rows:
                 raise WrongUsage(
                     f"inputs need the same number of rows, or of images for each; got {num_rows} "
                     f"and {len(tensor)}."
@@ -160,19 +155,18 @@ class Call:
 
     def _check_ids(self, model: nn.Module, error: IndexError) -> None:
         """Raise if an id or a position may be beyond a table of the model."""
-        modules = model.named_modules()
-        tables = [
-            f"{path.removeprefix('foreign.')} has {module.num_embeddings:,}"
-            for path, module in modules
-            if isinstance(module, nn.Embedding)
-        ]
-        ids = [tensor for tensor in self._of_rows().values() if has_integers(tensor)]
-        if tables and ids and "out of range" in str(error):
+        tables = []
+        for path, module in model.named_modules():
+            if isinstance(module, nn.Embedding):
+                tables.append(f"{path.removeprefix('foreign.')} has {module.num_embeddings:,}")
+        tensors = list(filter(has_integers, self._of_rows().values()))
+        if tables and tensors and "out of range" in str(error):
+            ids = torch.cat([tensor.flatten().cpu() for tensor in tensors])
             raise WrongUsage(
                 f"an id or a position is beyond an embedding of {type(model).__name__}: the inputs "
-                f"have ids from {min(int(one.min()) for one in ids):,} to "
-                f"{max(int(one.max()) for one in ids):,} and up to "
-                f"{max(one.shape[-1] for one in ids):,} positions, and {', '.join(tables)} rows."
+                f"have ids from {int(ids.min()):,} to {int(ids.max()):,} and up to "
+                f"{max(tensor.shape[-1] for tensor in tensors):,} positions, and "
+                f"{', '.join(tables)} rows."
             ) from error
 
     def _check_fits(self, model: nn.Module) -> None:
@@ -253,10 +247,8 @@ def _numbered(rows: Tensor) -> Tensor:
 
 def is_text(inputs: Any) -> TypeGuard[str | Sequence[str]]:
     """Are these inputs a text or several?"""
-    if isinstance(inputs, str):
-        return True
     is_list = isinstance(inputs, Sequence) and len(inputs) > 0
-    return is_list and all(isinstance(text, str) for text in inputs)
+    return isinstance(inputs, str) or (is_list and all(isinstance(text, str) for text in inputs))
 
 
 def read_texts(texts: str | Sequence[str], model: nn.Module) -> Inputs:

@@ -26,22 +26,21 @@ def position_names(calls: Sequence[Call], model: nn.Module) -> dict[str, tuple[s
     config = getattr(foreign_of(model), "config", None)
     names_by_stack = {}
     for stack in stacks_of(model):
-        ids = [call_ids for call in calls if (call_ids := call.ids_of(stack)) is not None]
+        ids, places = [], []
+        for call in calls:
+            call_ids = call.ids_of(stack)
+            if call_ids is not None:
+                ids.append(call_ids)
+                grid = call.options.get("image_grid_thw")
+                places.append(image_places(config, call_ids, grid))
         if len(ids) != len(calls):
             continue
         names = []
         for column in torch.cat(ids).T.tolist():
-            tokens = dict.fromkeys(column)
-            if len(tokens) > _MOST_JOINED:
-                names.append("")
-            else:
-                names.append(" / ".join(token_name(token, vocabulary) for token in tokens))
-        places = [
-            image_places(config, call_ids, call.options.get("image_grid_thw"))
-            for call_ids, call in zip(ids, calls, strict=True)
-        ]
+            tokens = [token_name(token, vocabulary) for token in dict.fromkeys(column)]
+            names.append(" / ".join(tokens) if len(tokens) <= _MOST_JOINED else "")
         shown = [place for place in places if place is not None]
-        if shown and len(shown) == len(places) and (torch.cat(shown) == shown[0][:1]).all():
+        if len(shown) == len(calls) and (torch.cat(shown) == shown[0][:1]).all():
             names = image_names(names, shown[0][0])
         names_by_stack[stack] = tuple(names)
     return names_by_stack

@@ -16,23 +16,22 @@ def pretrained_card(model: Any) -> Card:
     """Return the card of a `Pretrained`."""
     foreign, config = model.foreign, text_config(model.foreign)
     points = [point for _, point in model.attention_points()]
-    layers = [
-        f"{len(stack.blocks):,}" + (f" in the {stack.name}" if stack.name else "")
-        for stack in model.structure.stacks
-    ]
+    layers = []
+    for stack in model.structure.stacks:
+        place = f" in the {stack.name}" if stack.name else ""
+        layers.append(f"{len(stack.blocks):,}{place}")
     parameters = list(foreign.parameters())
     dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in parameters})
     family = getattr(config, "model_type", None)
+    widths = [f"{getattr(config, name):,}" for name in _WIDTHS if hasattr(config, name)]
     facts: list[tuple[str, Any]] = [
         ("class", type(foreign).__name__ + (f", of the family {family}" if family else "")),
         ("layers", ", ".join(layers)),
         ("heads", _heads(points)),
+        *[("width", width) for width in widths[:1]],
+        ("parameters", f"{count_numbers(parameters):,}, {', '.join(dtypes)}"),
+        ("attention by", ", ".join(sorted({point.backend for point in points}))),
     ]
-    widths = [getattr(config, name) for name in _WIDTHS if hasattr(config, name)]
-    if widths:
-        facts.append(("width", f"{widths[0]:,}"))
-    facts.append(("parameters", f"{count_numbers(parameters):,}, {', '.join(dtypes)}"))
-    facts.append(("attention by", ", ".join(sorted({point.backend for point in points}))))
     gives = "logits" if "logits" in model.sites else "vectors"
     if gives == "vectors" and config is None:  # a hand-written model, whose output has no name
         gives = "a tensor: logits or vectors"

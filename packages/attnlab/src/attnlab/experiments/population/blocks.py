@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,11 @@ class MemberBlock:
     def facts(self) -> dict[str, Any]:
         """The names of its numbers, their steps, and the versions that computed them."""
         history = self.history
-        scores = [len(each[0].score) for each in history.evaluations if each]
+        evaluation = next(chain.from_iterable(history.evaluations), Evaluation((), {}))
         return {
             "steps": history.steps,
             "evaluated_steps": history.evaluated_steps,
-            "scores": scores[0] if scores else 0,
+            "scores": len(evaluation.score),
             "figures": history.figures(),
             "layout": self.layout,
             "versions": versions(),
@@ -64,20 +65,19 @@ class MemberBlock:
     @cached_property
     def columns(self) -> Columns:
         """A value of each member, or a row of values over the steps, NaN after its end."""
-        history, facts = self.history, self.facts
-        best = [history.best(member) for member in range(len(self.seeds))]
+        history = self.history
+        best = []
         for member, fault in enumerate(history.faults):
-            if fault is not None:
-                best[member] = None
+            best.append(history.best(member) if fault is None else None)
         columns: Columns = {
             "seed": list(self.seeds),
             "solved_at": first_steps(self.solved, history.evaluated_steps),
-            "best_step": [judged and judged[0] for judged in best],
+            "best_step": [evaluated and evaluated[0] for evaluated in best],
             "ended_at": history.ends,
             "diverged": [fault or "" for fault in history.faults],
         }
-        for name in facts["figures"]:
-            values = [math.nan if judged is None else judged[1].figures[name] for judged in best]
+        for name in history.figures():
+            values = [evaluated[1].figures[name] if evaluated else math.nan for evaluated in best]
             columns[name] = torch.tensor(values, dtype=torch.float64)
         ends = [math.inf if end is None else end for end in history.ends]
         is_over = torch.tensor(history.steps) > torch.tensor(ends).unsqueeze(1)
@@ -85,15 +85,18 @@ class MemberBlock:
         for name, notes in zip(_NOTED, noted, strict=True):
             if notes:
                 columns[f"{name}_by_step"] = torch.stack(notes, 1).masked_fill(is_over, math.nan)
-        names = _judged_names(facts)
+        return columns | self._evaluation_columns() | {"solved_by_step": self.solved}
+
+    def _evaluation_columns(self) -> Columns:
+        """The numbers of all evaluations by step, (member, step), NaN after a member's end."""
+        history, names = self.history, _evaluation_names(self.facts)
         shape = (len(self.seeds), len(history.evaluated_steps), len(names))
-        judged_values = torch.full(shape, math.nan, dtype=torch.float64)
+        values = torch.full(shape, math.nan, dtype=torch.float64)
         for member, evaluations in enumerate(history.evaluations):
-            rows = [[*each.score, *each.figures.values()] for each in evaluations]
+            rows = [[*evaluation.score, *evaluation.figures.values()] for evaluation in evaluations]
             if rows:
-                judged_values[member, : len(rows)] = torch.tensor(rows, dtype=torch.float64)
-        columns |= dict(zip(names, judged_values.unbind(-1), strict=True))
-        return columns | {"solved_by_step": self.solved}
+                values[member, : len(rows)] = torch.tensor(rows, dtype=torch.float64)
+        return dict(zip(names, values.unbind(-1), strict=True))
 
     def pack(self, number: int) -> dict[str, bytes]:
         """Return its two files by their names, the Parquet last."""
@@ -150,7 +153,7 @@ class StoredBlocks:
     def facts(self) -> dict[str, Any]:
         """The facts of the block that was trained for the most steps."""
         facts = [self._read(number, [])[1] for number in range(len(self))]
-        return max(facts, key=lambda each: len(each["steps"]))
+        return max(facts, key=lambda block: len(block["steps"]))
 
     def column(self, name: str) -> Iterator[Any]:
         """Yield the values of one name, block by block.
@@ -218,7 +221,7 @@ class StoredBlocks:
             return MemberBlock(self.seeds_of(number), history, weights, solved, facts["layout"])
 
 
-def _judged_names(facts: Mapping[str, Any]) -> list[str]:
+def _evaluation_names(facts: Mapping[str, Any]) -> list[str]:
     """Name the columns of all numbers of an evaluation."""
     scores = [f"score_{place}" for place in range(facts["scores"])]
     return [f"{name}_by_step" for name in (*scores, *facts["figures"])]
@@ -232,13 +235,13 @@ def _history_of(columns: Columns, facts: Mapping[str, Any]) -> History:
     history.faults = [text or None for text in columns["diverged"]]
     if history.steps:
         lists = (history.losses, history.norms, history.rates)
-        for name, values in zip(_NOTED, lists, strict=True):
-            values.extend(columns[f"{name}_by_step"].unbind(1))
+        for name, notes in zip(_NOTED, lists, strict=True):
+            notes.extend(columns[f"{name}_by_step"].unbind(1))
     if not history.evaluated_steps:
         return history
-    judged = torch.stack([columns[name] for name in _judged_names(facts)], -1)
-    counts = torch.isfinite(judged[..., -1]).sum(1).tolist()
-    for evaluations, rows, count in zip(history.evaluations, judged.tolist(), counts, strict=True):
+    values = torch.stack([columns[name] for name in _evaluation_names(facts)], -1)
+    counts = torch.isfinite(values[..., -1]).sum(1).tolist()
+    for evaluations, rows, count in zip(history.evaluations, values.tolist(), counts, strict=True):
         for row in rows[:count]:
             figures = dict(zip(facts["figures"], row[facts["scores"] :], strict=True))
             evaluations.append(Evaluation(tuple(row[: facts["scores"]]), figures))

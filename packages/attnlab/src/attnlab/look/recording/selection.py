@@ -46,7 +46,7 @@ def selected_sites(
         layers_of |= zip(matching, map(_layer_of, matching), strict=True)
     if layers is None:
         return list(layers_of)
-    known = sorted({layer for layer in layers_of.values() if layer is not None})
+    known = sorted(filter(is_integer, {*layers_of.values()}))
     for layer in layers:
         if layer not in known:
             raise WrongUsage(f"no site is in layer {layer}; recorded layers: {known or 'none'}.")
