@@ -251,6 +251,13 @@ def is_text(inputs: Any) -> TypeGuard[str | Sequence[str]]:
     return isinstance(inputs, str) or (is_list and all(isinstance(text, str) for text in inputs))
 
 
+def texts_of(inputs: Any) -> list[str]:
+    """Return inputs that are a text or several as a list; of all else an empty one."""
+    if not is_text(inputs):
+        return []
+    return [inputs] if isinstance(inputs, str) else list(inputs)
+
+
 def read_texts(texts: str | Sequence[str], model: nn.Module) -> Inputs:
     """Return a model's inputs for texts: the ids alone if nothing else is needed.
 
@@ -259,8 +266,7 @@ def read_texts(texts: str | Sequence[str], model: nn.Module) -> Inputs:
     """
     reader = reader_of(model)
     if reader is not None:
-        listed = [texts] if isinstance(texts, str) else texts
-        return _joined([reader.ask(model, text).prompt_inputs() for text in listed])
+        return _joined([reader.ask(model, text).prompt_inputs() for text in texts_of(texts)])
     if not isinstance(model, Pretrained):
         raise WrongUsage(
             f"inputs are a tensor of ids (row, length): this {type(model).__name__} does not know "

@@ -94,10 +94,7 @@ def generate(
     for _ in range(num_tokens):
         logits = predictor(fresh if use_cache else tokens, cache=cache)[:, -1]
         probabilities = _choice_probabilities(logits, temperature, top_k, forbidden)
-        if temperature == 0:
-            chosen = probabilities.argmax(-1)
-        else:
-            chosen = torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+        chosen = _chosen(probabilities, temperature, generator)
         if stop is not None:
             chosen = chosen.masked_fill(ended, stop)
             ended = ended | (chosen == stop)
@@ -109,6 +106,13 @@ def generate(
     if not history:
         return Generation(tokens, torch.empty(prompt.shape[0], 0, 0, device=prompt.device))
     return Generation(tokens, torch.stack(history, 1))
+
+
+def _chosen(probabilities: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
+    """Choose a token for each input, the likeliest or a sampled one."""
+    if temperature == 0:
+        return probabilities.argmax(-1)
+    return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
 
 
 def _without_cache(model: Callable[[Tensor], Tensor]) -> Predictor:

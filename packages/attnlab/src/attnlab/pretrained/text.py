@@ -118,20 +118,16 @@ def is_encoder_decoder(foreign: nn.Module) -> bool:
 def max_tokens(model: nn.Module) -> int | None:
     """Return how many tokens a foreign model can read, the number of its positions; None without a
     limit."""
-    config = text_config(model)
+    config, named = text_config(model), model.named_modules()
+    tables = [part for name, part in named if isinstance(part, nn.Embedding) and "pos" in name]
     if config is None:  # a hand-written model
-        named = model.named_modules()
-        tables = [part for name, part in named if isinstance(part, nn.Embedding) and "pos" in name]
         return min((table.num_embeddings for table in tables), default=None)
-    most = getattr(config, "max_position_embeddings", None)
-    is_rotary = getattr(config, "rope_parameters", None) is not None
-    if not isinstance(most, int) or most < 1 or is_rotary:
+    most = length_made_for(model)
+    if most is None or getattr(config, "rope_parameters", None) is not None:
         return None
-    for name, module in model.named_modules():
-        if "position" not in name or not isinstance(module, nn.Embedding):
-            continue
-        if module.padding_idx is not None:  # positions are counted from the one after padding
-            return min(most, module.num_embeddings - module.padding_idx - 1)
+    for table in tables:
+        if table.padding_idx is not None:  # positions are counted from the one after padding
+            return min(most, table.num_embeddings - table.padding_idx - 1)
     return most
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import starmap
 from typing import Any, Literal, TypeAlias, get_args
 
 from torch import Tensor, nn
@@ -23,7 +24,7 @@ from attnlab.edits.effects.sweep import USUAL, PatchTarget, SweepCase, SweepOpti
 from attnlab.edits.targets import listed, parts_with
 from attnlab.errors import WrongUsage, is_integer, require_known
 from attnlab.look.heads import head_name, layer_name
-from attnlab.look.inputs import Call, Inputs, is_text
+from attnlab.look.inputs import Call, Inputs, texts_of
 from attnlab.look.position_names import position_names
 from attnlab.look.readers import model_name
 from attnlab.look.target_ids import AnswerTarget
@@ -37,14 +38,15 @@ _MOST_ON_PAGE = 5  # places in the table of a page
 _MOST_TEXTS = 3  # on a page
 _WIDEST = 90  # letters of a table's numbers, at the prompt
 AblatedParts = Literal["heads", "edges", "head edges", "layers", "mlps", "attentions"]
-_SITE = {
-    "heads": "heads",
-    "edges": "heads",
-    "head edges": "heads",
-    "layers": "residual_after",
-    "mlps": "feed_forward.output",
-    "attentions": "output",
+_SITES = {
+    "heads": ("heads",),
+    "edges": ("heads", "call"),
+    "head edges": ("heads", "call"),
+    "layers": ("residual_after", "residual_before"),
+    "mlps": ("feed_forward.output",),
+    "attentions": ("output",),
 }
+"""The site that is changed, and a second one that a case needs."""
 _ONE = {
     "heads": "head",
     "edges": "edge",
@@ -54,8 +56,6 @@ _ONE = {
     "attentions": "attention",
 }
 _EDGES = ("edges", "head edges")
-_ALSO = {"layers": "residual_before", "edges": "call", "head edges": "call"}
-"""The second site that a case needs."""
 _Pairs: TypeAlias = list[tuple[int, int]]
 
 
@@ -106,10 +106,8 @@ class Ablation:
     def rows(self) -> list[dict[str, object]]:
         """Return one mapping per place: part, head, query, key, and the mean effect."""
         means = self.effects.mean(1).tolist()
-        return [
-            {**asdict(place), "effect": mean}
-            for place, mean in zip(self.places, means, strict=True)
-        ]
+        pairs = zip(self.places, means, strict=True)
+        return [{**asdict(place), "effect": mean} for place, mean in pairs]
 
     def frame(self) -> Any:
         """Return `rows` as a pandas DataFrame.
@@ -133,17 +131,15 @@ class Ablation:
         columns = [f"head {head}" for head in range(table.shape[1])]
         rows = [list(map(_signed, effects)) for effects in table.tolist()]
         if sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) > _WIDEST:
-            unit = 10.0 ** min(
-                0, math.floor(math.log10(float(table.nan_to_num().abs().max()) or 1))
-            )
+            largest_effect = float(table.nan_to_num().abs().max()) or 1
+            unit = 10.0 ** min(0, math.floor(math.log10(largest_effect)))
             rows = [[_signed_short(effect / unit) for effect in row] for row in table.tolist()]
             columns = list(map(str, range(table.shape[1])))
             text += f"; columns are heads{f', numbers in units of {unit:g}' if unit < 1 else ''}"
         rows = [[layer_name(part), *row] for part, row in zip(self.parts, rows, strict=True)]
         facts = []
         if len(self.places) > _MOST_LISTED:  # the prompt may have no room for all rows
-            largest = [_head_words(place, mean) for place, mean in self.largest(3)]
-            facts.append(("largest", ", ".join(largest)))
+            facts.append(("largest", ", ".join(starmap(_head_words, self.largest(3)))))
         return Card(text, facts, ["layer", *columns], rows)
 
     def __str__(self) -> str:
@@ -256,17 +252,14 @@ def ablate(
     """
     how = SweepOptions.of(how, "ablations")
     require_known("sweep over", what, get_args(AblatedParts))
-    if heads is not None and _SITE[what] != "heads":
+    site, *_ = names = _SITES[what]
+    if heads is not None and site != "heads":
         raise WrongUsage(f"heads= goes with heads and edges; {what} are ablated whole.")
     if edges is not None and what not in _EDGES:
         raise WrongUsage(f"edges= goes with what='edges'; got what={what!r}.")
-    paths = parts_with(model, _SITE[what], parts)
+    paths = parts_with(model, site, parts)
     call = Call.of(inputs, model)
-    sites = []
-    for path in paths:
-        sites.append(site_of(path, _SITE[what]))
-        if what in _ALSO:
-            sites.append(site_of(path, _ALSO[what]))
+    sites = [site_of(path, name) for path in paths for name in names]
     named = None if heads is None else listed(heads)
     make_cases = partial(_taken_out, what, paths, named)
     if what in _EDGES:
@@ -274,18 +267,13 @@ def ablate(
         allowed = _allowed_edges(model, call, sites, how.budget)
         each_head = what == "head edges"
         make_cases = partial(_edges_cut, paths, allowed, named, pairs, each_head)
-    measured = measure(
-        model, call, make_cases, Metric.of(metric, target, model, inputs), sites, how
-    )
-    texts: Sequence[str] = ()
-    if is_text(inputs):
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
+    prepared = Metric.of(metric, target, model, inputs)
     return Ablation(
         what,
-        *measured,
+        *measure(model, call, make_cases, prepared, sites, how),
         tokens=position_names([call], model),
         model=model_name(model),
-        texts=texts,
+        texts=texts_of(inputs),
     )
 
 
@@ -295,7 +283,7 @@ def _taken_out(
     """List a case for each head, layer or part."""
     cases = []
     for path in paths:
-        site, places = site_of(path, _SITE[what]), [PatchTarget(path)]
+        site, places = site_of(path, _SITES[what][0]), [PatchTarget(path)]
         if what == "heads":
             chosen = _checked_heads(heads, base.values[site].shape[1], path)
             places = [PatchTarget(path, head) for head in chosen]

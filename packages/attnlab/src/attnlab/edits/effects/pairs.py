@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attnlab.edits.effects.metrics import Metric, MetricLike
 from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean
-from attnlab.look.inputs import Call, Inputs, is_text
+from attnlab.look.inputs import Call, Inputs, is_text, texts_of
 from attnlab.look.position_names import position_names
 from attnlab.look.pretrained_questions import (
     TextAnswer,
@@ -82,7 +82,7 @@ def pairs_of(
         WrongUsage: no pair can be patched.
     """
     if is_text(clean) and is_text(corrupted):
-        return _text_pairs(model, _listed(clean), _listed(corrupted), metric, target)
+        return _text_pairs(model, texts_of(clean), texts_of(corrupted), metric, target)
     one, other = Call.of(clean, model), Call.of(corrupted, model)
     if _shapes_of(one) != _shapes_of(other):
         got = f"{_shapes_of(one)} and {_shapes_of(other)}"
@@ -235,10 +235,6 @@ def _joined(pairs: Sequence[PairGroup]) -> PairGroup:
         calls.append(Call((), joined, len(pairs)))
     metric = Metric(pairs[0].metric.measure, **values)
     return PairGroup(calls[0], calls[1], metric, [row for pair in pairs for row in pair.rows])
-
-
-def _listed(texts: str | Sequence[str]) -> list[str]:
-    return [texts] if isinstance(texts, str) else list(texts)
 
 
 def _length(call: Call) -> int:

@@ -18,8 +18,8 @@ was; from the receiver on everything is computed anew.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import chain
+from functools import lru_cache, partial
+from itertools import chain, product, starmap
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -193,20 +193,20 @@ def _places(
     site: str, value: Tensor, each_position: bool | None, channel: EditTarget
 ) -> list[PatchTarget]:
     """List the patches at a site: heads, positions, channels, all of these, or the whole value."""
-    is_heads = site_suffix(site) == "heads"
+    heads: Sequence[int | None] = [None]
+    queries: Sequence[int | None] = [None]
+    channels: Sequence[int | None] = [None]
+    path, is_heads = site, site_suffix(site) == "heads"
     if each_position is None:
         each_position = not is_heads and channel is None
-    places = [PatchTarget(site)]
     if is_heads:
-        places = [PatchTarget(part_of(site), head) for head in range(value.shape[1])]
+        path, heads = part_of(site), range(value.shape[1])
     # the outputs of some modules have no axis of positions
     if each_position and value.dim() == 3 + is_heads:
         queries = range(value.shape[-2])
-        places = [replace(place, query=query) for place in places for query in queries]
-    if channel is None:
-        return places
-    chosen = numbers("channel", normal("channel", channel), value.shape[-1], site)
-    return [replace(place, channel=number) for place in places for number in chosen]
+    if channel is not None:
+        channels = numbers("channel", normal("channel", channel), value.shape[-1], site)
+    return list(starmap(partial(PatchTarget, path), product(heads, queries, [None], channels)))
 
 
 def patch_pairs(
@@ -292,8 +292,8 @@ def _portions(
 def _join_facts(facts: Sequence[PairFacts], order: Tensor) -> PairFacts:
     """Join the facts of portions, in this order of all rows."""
     answers = list(chain.from_iterable(part.answers for part in facts))
-    chances = [part.chances for part in facts if part.chances is not None]
-    chosen = [part.chosen for part in facts if part.chosen is not None]
+    chances = list(filter(None, (part.chances for part in facts)))
+    chosen = list(filter(None, (part.chosen for part in facts)))
     return PairFacts(
         _joined([part.ends for part in facts], order),
         [answers[row] for row in order.tolist()] if answers else [],

@@ -35,6 +35,7 @@ from attnlab.sites import AttentionCall
 
 _HALF = (torch.float16, torch.bfloat16)
 SDPA = torch.nn.functional.scaled_dot_product_attention
+_BACKENDS = {SDPA: "sdpa", MULTI_HEAD: "multi-head"}
 
 
 @dataclass(eq=False)
@@ -91,17 +92,14 @@ class Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Intercept attention functions, softmaxes and products of their weights."""
         kwargs = kwargs or {}
-        if func is SDPA:
-            point = self._find("sdpa")
-            if point is None:
-                return func(*args, **kwargs)
-            return _fused(point, *args, **kwargs)
         if func in SOFTMAXES:
             return self._softmax(func, args, kwargs)
-        if func is MULTI_HEAD:
-            point = self._find("multi-head")
+        if func in _BACKENDS:
+            point = self._find(_BACKENDS[func])
             if point is None:
                 return func(*args, **kwargs)
+            if func is SDPA:
+                return _fused(point, *args, **kwargs)
             return hooked_multi_head(point, _fused, *args, **kwargs)
         for waiting in reversed(self._waiting):
             product = WeightsProduct.of(waiting.made, func, args, kwargs)
