@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import attnlab
+from attnlab.errors import not_none
 
 _SYSTEM = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/bin")
 _SYSTEM_LINKS = ("/bin", "/lib", "/lib32", "/lib64")
@@ -64,10 +65,8 @@ def extra_folders() -> list[str]:
 def _package_folders() -> list[Path]:
     folders = set()
     for name in ("torch", "numpy"):
-        spec = importlib.util.find_spec(name)
-        assert spec is not None
-        assert spec.origin is not None
-        folders.add(Path(spec.origin).parents[1])
+        spec = not_none(importlib.util.find_spec(name))
+        folders.add(Path(not_none(spec.origin)).parents[1])
     return sorted(folders)
 
 

@@ -286,14 +286,11 @@ class _Failed(Exception):
 
 def _drain(process: subprocess.Popen[bytes]) -> None:
     """Read until the last process that could write has ended."""
-    assert process.stdout is not None
-    deadline = time.monotonic() + _GRACE
+    stream, deadline = not_none(process.stdout).fileno(), time.monotonic() + _GRACE
     with contextlib.suppress(_Failed):
         while True:
-            is_ready = _wait(
-                process.stdout.fileno(), selectors.EVENT_READ, deadline - time.monotonic()
-            )
-            if is_ready and not os.read(process.stdout.fileno(), _PIECE):
+            is_ready = _wait(stream, selectors.EVENT_READ, deadline - time.monotonic())
+            if is_ready and not os.read(stream, _PIECE):
                 return
 
 

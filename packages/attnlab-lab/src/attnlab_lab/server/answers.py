@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from attnlab.errors import CouldNotRun
+from attnlab.errors import CouldNotRun, not_none
 from attnlab_lab.server.jobs import MOST_WAITING, Busy, spawn
 
 SECONDS = 60.0
@@ -121,16 +121,13 @@ class Answers:
 
     async def _answer(self, question: Mapping[str, object]) -> Response:
         await self.begin()
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
+        process = not_none(self._process)
         line = b""
         try:
             with suppress(ConnectionError, TimeoutError):
-                process.stdin.write(json.dumps(question).encode() + b"\n")
+                not_none(process.stdin).write(json.dumps(question).encode() + b"\n")
                 async with asyncio.timeout(self._seconds or SECONDS):
-                    line = await self._read_answer(process.stdout)
+                    line = await self._read_answer(not_none(process.stdout))
         finally:
             if not line.endswith(b"\n"):  # it died, or its answer would be taken for the next one
                 self._kill()

@@ -32,7 +32,7 @@ from attnlab.cli.runs import resume_, run, sweep, tune
 from attnlab.cli.search import search
 from attnlab.cli.truth import truth
 from attnlab.cli.why import why
-from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, typed
+from attnlab.errors import CouldNotRun, WrongUsage, did_you_mean, not_none, typed
 
 app = App(
     name="attnlab",
@@ -88,8 +88,7 @@ def _what_to_type(error: MissingArgumentError) -> Exception:
 
 def _help_of(error: MissingArgumentError, name: str) -> str:
     """Return the help text of one argument of a command, after a colon."""
-    assert error.app is not None
-    for argument in error.app.assemble_argument_collection(parse_docstring=True):
+    for argument in not_none(error.app).assemble_argument_collection(parse_docstring=True):
         if argument.name == name and argument.parameter.help:
             sentence, *_ = " ".join(argument.parameter.help.split()).rstrip(".").split(". ")
             return f": {sentence[:1].lower()}{sentence[1:]}"

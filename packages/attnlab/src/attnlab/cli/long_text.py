@@ -10,7 +10,7 @@ from attnlab.cli.output_folder import show_pages
 from attnlab.cli.progress import counting
 from attnlab.cli.prompts import is_pretrained, open_model
 from attnlab.cli.terminal import print_json, say
-from attnlab.errors import WrongUsage
+from attnlab.errors import WrongUsage, not_none
 
 if TYPE_CHECKING:
     from attnlab.look.long_text import Document
@@ -70,14 +70,13 @@ def summarize_long_text(
     from attnlab.look.long_text.long_text import document_folder
     from attnlab.look.summaries import Summarize
 
-    assert options.document is not None
     if out is None:
         raise WrongUsage("--document needs a folder for its results: --out DIR.")
     if document_folder(out).is_there and not options.resume:
         raise WrongUsage(
             f"{out} holds a long text already: resume it with --resume, or choose another folder."
         )
-    text, model = read_text(options.document), open_model(name)
+    text, model = read_text(not_none(options.document)), open_model(name)
     reduce = Summarize()
     if options.tiles is not None:
         reduce = Summarize(tiles=options.tiles)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnlab.cli import terminal
 from attnlab.cli.terminal import print_json, say, show_table
-from attnlab.errors import typed
+from attnlab.errors import not_none, typed
 
 if TYPE_CHECKING:
     from attnlab.experiments.population import Population
@@ -26,8 +26,7 @@ def show_result(result: "Result", *, as_json: bool, in_full: bool = False) -> in
     if as_json:
         print_json(result_to_json(result))
         return report.exit_status
-    folder = report.folder
-    assert folder is not None
+    folder = not_none(report.folder)
     kind = type(result).__name__
     if kind in _MAX_ROWS:
         _show_rows(result, report, _MAX_ROWS[kind])

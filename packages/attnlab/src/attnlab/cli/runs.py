@@ -184,8 +184,7 @@ def _train_and_show(
         is_quiet = training.quiet or training.as_json
         result = in_run_folder(make, training.out, name, title, is_quiet=is_quiet)
     except AlreadyFinished:
-        assert training.out is not None
-        return show_finished(training.out, as_json=training.as_json)
+        return show_finished(not_none(training.out), as_json=training.as_json)
     return show_result(result, as_json=training.as_json)
 
 

@@ -19,7 +19,7 @@ import torch
 
 from attnlab.core.store import StateFolder, refusing_damage, write_json, write_text
 from attnlab.display import Card, displayed
-from attnlab.errors import CouldNotRun, WrongUsage
+from attnlab.errors import CouldNotRun, WrongUsage, not_none
 from attnlab.models import Decoder
 from attnlab.models.storage import describe_model, save_model
 from attnlab.programs import check, check_program
@@ -360,8 +360,8 @@ class _SavedTally:
             self._refuse("a program with other answers")
 
     def _refuse(self, other: str) -> NoReturn:
-        assert self.folder is not None
-        path = self.folder.path / self.folder.file
+        folder = not_none(self.folder)
+        path = folder.path / folder.file
         raise CouldNotRun(
             f"{path} belongs to another proof, of {other}; remove it to start again, or choose "
             "another folder."

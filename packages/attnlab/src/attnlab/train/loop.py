@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from attnlab import seeds
 from attnlab.core.sizes import count_bytes
 from attnlab.core.store import check_room, explained, locked
-from attnlab.errors import require_known
+from attnlab.errors import not_none, require_known
 from attnlab.train.checkpoint import Checkpoint, Pace, latest_checkpoint, tidy, write_checkpoint
 from attnlab.train.compatibility import Description, describe_training, read_history, versions
 from attnlab.train.config import EngineName, LayoutName
@@ -316,7 +316,6 @@ class _Training:
     def _save(self, done: int, layout: Layout) -> None:
         if self.folder is None:
             return
-        assert self._description is not None
         tensors, facts = self._history.to_state()
         tensors |= layout.state()
         # Moments of parameters that get no gradient are zero.
@@ -328,7 +327,7 @@ class _Training:
             tensors[f"best.{name}"] = value
         if self._since_note:
             tensors["since_note"] = torch.cat(self._since_note)
-        facts |= vars(self._description)
+        facts |= vars(not_none(self._description))
         facts |= {"versions": versions(), "threads": torch.get_num_threads()}
         facts |= {"step": done, "layout": layout.name, "is_compiled": layout.is_compiled}
         write_checkpoint(self.folder, done, tensors, facts)
@@ -338,9 +337,8 @@ class _Training:
         """Restore all but the layout's state, and pass on the metrics until then; return step and
         layout."""
         tensors, facts = checkpoint.tensors, checkpoint.facts
-        assert self.folder is not None
-        assert self._description is not None
-        self._history = read_history(checkpoint, self._description, self._models, self.folder)
+        about, folder = not_none(self._description), not_none(self.folder)
+        self._history = read_history(checkpoint, about, self._models, folder)
         before, now = facts["versions"], versions()
         if before != now:
             self.observer.tell(
