@@ -58,18 +58,18 @@ class Cluster:
         return [
             number
             for number in _numbers()
-            if any(m in _read(number, "cmdline", "environ") for m in marks)
+            if any(m in read(number, "cmdline", "environ") for m in marks)
         ]
 
     def workers(self, node):
         """Return the processes that compute units on a node: 0 is the head, 1 the other."""
-        inside = _below(self._nodes[node].pid)
-        return [number for number in inside if _read(number, "cmdline").startswith(b"ray::compute")]
+        inside = below(self._nodes[node].pid)
+        return [number for number in inside if read(number, "cmdline").startswith(b"ray::compute")]
 
     def lose(self, *nodes):
         """Kill nodes and all they run, as a power cut does."""
         for node in nodes:
-            self._kill([*_below(self._nodes[node].pid), self._nodes[node].pid])
+            self._kill([*below(self._nodes[node].pid), self._nodes[node].pid])
             self._nodes[node].wait()
 
     def _kill(self, numbers):
@@ -93,7 +93,7 @@ class Cluster:
 
     def _wait_for_nodes(self, expected):
         def is_there():
-            raylets = [n for n in self.processes() if b"raylet/raylet" in _read(n, "cmdline")]
+            raylets = [n for n in self.processes() if b"raylet/raylet" in read(n, "cmdline")]
             return len(raylets) >= expected or any(node.poll() is not None for node in self._nodes)
 
         wait_until(is_there)
@@ -117,7 +117,7 @@ def wait_until(is_so, seconds=60.0):
     end = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < end, f"it did not happen within {seconds:.0f} seconds"
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
 def _numbers():
@@ -128,7 +128,7 @@ def _numbers():
     ]
 
 
-def _read(number, *files):
+def read(number, *files):
     found = b""
     for name in files:
         with suppress(OSError):
@@ -136,11 +136,11 @@ def _read(number, *files):
     return found
 
 
-def _below(number):
+def below(number):
     """Return the processes that a process started, and those that they did."""
     parents = {}
     for each in _numbers():
-        stat = _read(each, "stat").rpartition(b")")[2].split()
+        stat = read(each, "stat").rpartition(b")")[2].split()
         if stat:
             parents[each] = int(stat[1])
     found, new = [], [number]

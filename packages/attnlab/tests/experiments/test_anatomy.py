@@ -31,7 +31,7 @@ from attnlab.parts.heads import MultiHeadAttention, multi_head_attention
 from attnlab.parts.norms import RMSNorm
 from tests.sampling import first_of_each
 
-TINY = {"draws": 2_000, "seeds": 3, "steps": 150, "longest": 1_024, "repeats": 2}
+TINY = {"draws": 2_000, "seeds": 2, "steps": 150, "longest": 1_024, "repeats": 2}
 CLAIMS = {
     "scaling": [
         "scaled_weights_keep_their_spread", "scaled_weights_do_not_know_the_width",
@@ -256,29 +256,6 @@ class TestHeads:
             }
         assert distances == {1, 2}
 
-    def test_the_error_is_that_of_the_task(self):
-        x, wanted = two_relations.make_batch(torch.Generator().manual_seed(0))
-        assert torch.equal(wanted[:, 0, :4], x[:, 1, :4])
-        assert torch.equal(wanted[:, 0, 4:], x[:, 0, 4:])
-
-        class Nothing(torch.nn.Module):
-            def forward(self, x, **options):
-                return Attention(torch.zeros_like(x))
-
-        assert float(two_relations.squared_error(Nothing(), x, wanted)) == pytest.approx(
-            1.0, abs=0.1
-        )
-
-    @pytest.mark.parametrize(
-        ("asked", "given", "claim"), [(1, 2, "one_head_stays_there"), (2, 1, "two_heads_solve_it")]
-    )
-    def test_a_wrong_number_of_heads_fails(self, whole, trials, monkeypatch, asked, given, claim):
-        build, train = two_relations.multi_head_attention, two_relations.train_heads
-        wrong = lambda d, h, **options: build(d, given if h == asked else h, **options)  # noqa: E731
-        again = lambda count, *rest: train(count, *rest) if count == asked else trials[count]  # noqa: E731
-        monkeypatch.setattr(two_relations, "train_heads", again)
-        assert failed("heads", monkeypatch, two_relations, "multi_head_attention", wrong) == [claim]
-
     def test_training_that_breaks_fails_its_claims_and_still_reports(self, monkeypatch):
         monkeypatch.setattr(two_relations, "_COUNTS", (1, 2))
         error = two_relations.squared_error
@@ -304,10 +281,6 @@ class TestPosition:
         assert rows.shape == (50, 64)
         assert rows[0].tolist() == [0.0, 1.0] * 32
 
-    def test_an_odd_width_leaves_a_sine_alone(self):
-        assert position.spread_of_products(64) < 1e-12
-        assert position.spread_of_products(3) > 0.01
-
 
 class TestNormalisation:
     def test_the_formulas_differ_by_the_place_of_epsilon_alone(self):
@@ -317,16 +290,15 @@ class TestNormalisation:
 
 
 class TestComplexity:
-    @pytest.mark.parametrize("length", [32, 1_024])
-    def test_the_counts_of_the_first_lines_are_those_of_pytorch(self, length):
+    def test_the_counts_of_the_first_lines_are_those_of_pytorch(self):
+        length = complexity._EQUAL
         attention = multi_head_attention(512, 8).eval()
         feed_forward = FeedForward(512, 2_048).eval()
         x = torch.randn(1, length, 512)
         of_attention = cost.multiply_adds(lambda: attention(x, need_weights=True))
         of_feed_forward = cost.multiply_adds(lambda: feed_forward(x))
         assert of_attention == 4 * length * 512**2 + 2 * length**2 * 512
-        assert of_feed_forward == 2 * length * 512 * 2_048
-        assert (of_attention == of_feed_forward) is (length == complexity._EQUAL)
+        assert of_feed_forward == 2 * length * 512 * 2_048 == of_attention
         assert attention(x, need_weights=True).weights.nbytes == complexity.weights_bytes(length)
 
     def test_lengths_double_and_the_fused_kernel_goes_one_further(self, whole):
@@ -349,9 +321,6 @@ class TestComplexity:
 
         assert 10_000 <= cost.peak_memory(work) < 10_500
 
-    def test_multiply_adds_of_a_product_are_its_three_sides_multiplied(self):
-        assert cost.multiply_adds(lambda: torch.ones(3, 5) @ torch.ones(5, 7)) == 3 * 5 * 7
-
     @pytest.mark.usefixtures("narrow")
     def test_a_clock_that_a_busy_machine_disturbs_leaves_the_claim_undecided(self, monkeypatch):
         """Every seventh call takes twenty times as long: now this one, now that."""
@@ -367,10 +336,8 @@ class TestComplexity:
     @pytest.mark.usefixtures("narrow")
     def test_lengths_are_timed_in_turn_so_that_a_slow_round_touches_all_alike(self, monkeypatch):
         """Each round is ten times as slow as the one before; ratios within a round stay."""
-        calls, works = (
-            itertools.count(),
-            3 * 7 - 1,
-        )  # 3 parts at 32 to 2,048 tokens, without the longest kept weights
+        # 3 parts at 32 to 2,048 tokens, without the longest kept weights
+        calls, works = itertools.count(), 3 * 7 - 1
         monkeypatch.setattr(
             cost,
             "_seconds",
@@ -496,6 +463,16 @@ def a_row_of_weights_for_each_half(weighted, weights, value):
     return torch.cat((one[..., :4], other[..., 4:]), -1)
 
 
+@plant(two_relations, "train_heads", "one_head_stays_there")
+def one_head_that_is_two(train, count, *rest):
+    return train(2 if count == 1 else count, *rest)
+
+
+@plant(two_relations, "train_heads", "two_heads_solve_it")
+def two_heads_that_are_one(train, count, *rest):
+    return train(1 if count == 2 else count, *rest)
+
+
 @plant(position, "make_encoder", "order_is_not_seen_without_positions")
 def positions_where_there_are_none(build, kind, *seeds):
     return build("learned" if kind == "none" else kind, *seeds)
@@ -576,5 +553,4 @@ def test_a_planted_fault_turns_its_claim_to_failed(planted, trials, monkeypatch,
 
 def test_every_claim_has_a_fault():
     tested = {claim for *_, claims in PLANTED.values() for claim in claims}
-    in_class_heads = {"one_head_stays_there", "two_heads_solve_it"}
-    assert tested | in_class_heads == {name for names in CLAIMS.values() for name in names}
+    assert tested == {name for names in CLAIMS.values() for name in names}

@@ -118,7 +118,7 @@ def test_of_heads_without_any_effect_few_are_said_to_matter(draws):
         draw = torch.Generator().manual_seed(seed)
         size = torch.randn(144, 32, generator=draw).exp()  # some texts change a lot
         signs = torch.randint(0, 2, (144, 32), generator=draw) * 2.0 - 1.0
-        tested = assess(size * signs, correction="bh", draws=10_000, seed=seed)
+        tested = assess(size * signs, correction="bh", draws=2_000, seed=seed)
         false += bool((tested.p_corrected <= 0.05).any())
     assert false / draws <= 0.05
 
@@ -207,7 +207,7 @@ def test_an_estimate_counts_a_thousand_tokens_and_times_one_attention(
     folders, tmp_path, monkeypatch
 ):
     path = tmp_path / "texts.txt"
-    path.write_text("\n".join(f"{text} {number}" for number in range(400) for text in TEXTS))
+    path.write_text("\n".join(f"{text} {number}" for number in range(150) for text in TEXTS))
     model, clock = load_pretrained(folders["gpt2"]), iter([0.0, 2.0, 10.0, 13.0])
     monkeypatch.setattr("attnlab.experiments.census.time.perf_counter", lambda: next(clock))
     rate = estimate_census(model, Corpus(path), effects=8)

@@ -143,11 +143,10 @@ def test_a_comparison_of_raw_keys_is_caught(again, monkeypatch):
     assert again() == ["agree_where_it_can_be_known"]
 
 
-@pytest.mark.parametrize("is_learned", [False, True])
-def test_heads_trained_together_end_where_each_would_end_alone(is_learned):
+def test_heads_trained_together_end_where_each_would_end_alone():
     design = design_for("unique")
     settings = HandmadeConfig(steps=100, learning_rate=0.05).train_config()
-    heads = [cohorts.initial_head(design, is_learned, 0, member).double() for member in range(3)]
+    heads = [cohorts.initial_head(design, True, 0, member).double() for member in range(3)]
     samplers = [cohorts.make_sampler(design.task, 0, member, torch.float64) for member in range(3)]
     evaluate = lambda model: Evaluation((0.0,), {})  # noqa: E731
     members = [

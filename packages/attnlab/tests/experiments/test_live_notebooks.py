@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
+from ray_cluster import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -48,12 +48,6 @@ def serve(folder, *options):
     words += ["--IdentityProvider.token=", *OFFLINE, *options]
     with started(["jupyterlab", *words], folder, own, f"http://127.0.0.1:{port}/api/status"):
         yield f"http://127.0.0.1:{port}"
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 @contextmanager

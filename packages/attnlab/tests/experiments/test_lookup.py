@@ -25,12 +25,8 @@ TINY = {
 }  # fmt: skip
 TABLE = {**TINY, "part": "fixed", "d_model": 16, "num_heads": 2, "d_ff": 32}
 FACTS = {
-    "part": "recall", "recall_seeds": 1, "recall_facts": 4, "recall_steps": 200, "recall_ramp": 12,
-    "recall_learning_rate": 2e-3,
-}  # fmt: skip
-FEW = {
-    **FACTS, "recall_steps": 400, "recall_facts": 2, "recall_keys": 16, "recall_values": 16,
-    "recall_ramp": 5, "recall_learning_rate": 1e-3,
+    "part": "recall", "recall_seeds": 1, "recall_facts": 2, "recall_keys": 8, "recall_values": 8,
+    "recall_held_out": 8, "recall_steps": 100, "recall_ramp": 5, "recall_learning_rate": 3e-3,
 }  # fmt: skip
 SMALL = {**FACTS, **TABLE, "part": "all"}
 
@@ -174,15 +170,15 @@ def test_facts_bound_to_each_others_values_are_caught(monkeypatch):
 
 @pytest.mark.slow
 def test_ordered_words_without_positions_are_caught():
-    assert failed(attnlab.run("lookup", **FEW, variant="ordered")) == set()
-    report = attnlab.run("lookup", **FEW, variant="ordered", recall_positions="none")
+    assert failed(attnlab.run("lookup", **FACTS, variant="ordered")) == set()
+    report = attnlab.run("lookup", **FACTS, variant="ordered", recall_positions="none")
     assert failed(report) == {"ordered_reads_new_facts"}
 
 
 @pytest.mark.slow
 def test_loose_words_that_never_name_a_value_shown_are_caught(monkeypatch):
     monkeypatch.setattr(recall, "named", lambda model, task, facts: 0.98)
-    assert failed(attnlab.run("lookup", **FEW, variant="loose")) == {"loose_at_chance"}
+    assert failed(attnlab.run("lookup", **FACTS, variant="loose")) == {"loose_at_chance"}
 
 
 @pytest.mark.usefixtures("train_again")
@@ -329,7 +325,7 @@ def test_a_run_goes_on_from_each_of_its_checkpoints_to_the_same_bytes(tmp_path):
     "settings",
     [
         pytest.param(TABLE, id="fixed"),
-        pytest.param({**FEW, "variant": "bound"}, id="recall", marks=pytest.mark.slow),
+        pytest.param({**FACTS, "variant": "bound"}, id="recall", marks=pytest.mark.slow),
     ],
 )
 def test_a_member_of_a_population_is_the_model_of_the_run_with_its_seed(settings):
@@ -394,10 +390,10 @@ def test_the_saved_models_answer_what_a_person_types(learned):
 def test_what_cannot_be_traced_is_refused_in_words(learned):
     for text, message in (
         ("name colour", "there is no word 'COLOUR'"),
-        ("k1 v1 k2 v2 ?", "expected facts, then . and a key from k1 to k32"),
-        ("k1 v1 ? v1", "expected facts, then . and a key from k1 to k32"),
+        ("k1 v1 k2 v2 ?", "expected facts, then . and a key from k1 to k8"),
+        ("k1 v1 ? v1", "expected facts, then . and a key from k1 to k8"),
         ("k1 ? k1", "expected a value after each key"),
-        ("k1 v5 ? k9", "k9 is not among the facts"),
+        ("k1 v5 ? k7", "k7 is not among the facts"),
         ("", "expected 1 to 10 words"),
     ):
         with pytest.raises(WrongUsage, match=message):

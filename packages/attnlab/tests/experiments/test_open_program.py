@@ -111,12 +111,8 @@ def test_steps_that_were_not_reached_are_named():
     assert report.steps_text(cohort([25.0, 75.0])) == "50 (? to ?)"
 
 
-@pytest.fixture(scope="module")
-def small():
-    return attnlab.run("open_program", layout="sequential", **TINY)
-
-
-def test_a_run_makes_its_claims_and_nothing_frozen_moves(small):
+def test_a_run_makes_its_claims_and_nothing_frozen_moves():
+    small = attnlab.run("open_program", layout="sequential", **TINY)
     names = [claim.name for claim in small.claims]
     assert names[0] == "frozen_stays"
     assert small.claims[0].passed

@@ -31,23 +31,12 @@ from attnlab.experiments.population.block_training import estimate_population
 from attnlab.experiments.population.fit import plan_population
 from attnlab.experiments.population.seed_maps import seed_maps
 from attnlab.experiments.resumption import resume
-from attnlab.train.observer import SilentObserver
+from tests.train.tiny import Watcher
 
 pyarrow = pytest.importorskip("pyarrow", reason="blocks need it; pip install 'attnlab[text]'")
 
 SEEDS = range(5, 15)  # in blocks of four: two whole ones, and one of two
 QUICK = {"recipe": "fast", "steps": 20, "evaluate_every": 10, "layout": "vmap"}
-
-
-class Telling(SilentObserver):
-    def __init__(self):
-        self.told, self.seen = [], []
-
-    def tell(self, sentence):
-        self.told.append(sentence)
-
-    def step(self, step, steps, figures):
-        self.seen.append((step, steps))
 
 
 def make_small(monkeypatch):
@@ -66,7 +55,7 @@ def _small(monkeypatch):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Ten sorters in blocks of four, and what was told meanwhile."""
-    folder, watching = tmp_path_factory.mktemp("runs") / "blocks", Telling()
+    folder, watching = tmp_path_factory.mktemp("runs") / "blocks", Watcher()
     with pytest.MonkeyPatch.context() as monkeypatch:
         make_small(monkeypatch)
         attnlab.train_population("sorting", SEEDS, out=folder, observer=watching, **QUICK)
@@ -100,7 +89,7 @@ def unfinished(folder):
 
 
 def resumed(folder):
-    watching = Telling()
+    watching = Watcher()
     resume(folder, observer=watching)
     return contents(folder), watching.told
 
@@ -113,7 +102,7 @@ def test_a_block_is_two_files_and_a_seed_has_none(made):
         each.name for each in folder.iterdir()
     }
     assert list((folder / "checkpoints").iterdir()) == []
-    assert [step for step in watching.seen if step[1] == 10][-1] == (10, 10)
+    assert [step for step in watching.steps if step[1] == 10][-1] == (10, 10)
     config = attnlab.open(folder).description["population"]
     assert (config["seeds"], config["block"]) == ({"first": 5, "count": 10}, 4)
 

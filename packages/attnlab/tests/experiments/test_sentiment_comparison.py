@@ -16,7 +16,7 @@ def below(x):
     return (1 + math.erf(x / math.sqrt(2))) / 2
 
 
-def coverage(num_texts, num_trainings, spread, interval=gain_over, draws=3_000):
+def coverage(num_texts, num_trainings, spread, interval=gain_over, draws=1_500):
     """Draw test sets and trainings of a model and a baseline whose true difference is known; how
     often is it inside?
 

@@ -50,7 +50,7 @@ def test_a_model_that_sees_the_future_is_caught(monkeypatch):
     monkeypatch.setattr(
         MultiHeadAttention, "forward", lambda self, x, *_, mask=None, **more: whole(self, x, **more)
     )
-    report = attnlab.run("sorting", **{**QUICK, "steps": 600})
+    report = attnlab.run("sorting", **{**QUICK, "steps": 300})
     assert not claim(report, "causal").passed
     assert not claim(report, "loss_not_below_floor").passed
 

@@ -12,13 +12,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from ray_cluster import below, read, wait_until
 
 import attnlab
 from attnlab.cli import main
@@ -326,20 +325,7 @@ def test_going_on_with_another_sweep_is_refused_with_the_difference(monkeypatch,
 
 def workers_of(number):
     """Return the workers that a process has started."""
-    workers = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
-            if parent == str(number) and b"spawn_main" in (process / "cmdline").read_bytes():
-                workers.append(int(process.name))
-    return workers
-
-
-def wait_until(is_so, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, f"it did not happen within {seconds:.0f} seconds"
-        time.sleep(0.02)
+    return [each for each in below(number) if b"spawn_main" in read(each, "cmdline")]
 
 
 linux = pytest.mark.skipif(
@@ -389,9 +375,7 @@ def test_no_worker_outlives_a_sweep_that_is_stopped_or_killed(blow, tmp_path):
 
 
 def is_running(number):
-    with suppress(OSError):
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+    return read(number, "stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"])
 
 
 @pytest.mark.slow

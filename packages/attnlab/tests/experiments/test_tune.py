@@ -21,7 +21,7 @@ from attnlab.experiments.sweeps.unit import ModelResult, UnitResult
 from attnlab.experiments.tune import open_search, tune
 from attnlab.experiments.tune.report import make_content
 from attnlab.experiments.tune.study import distribution, is_log, readable
-from attnlab.train.observer import SilentObserver
+from tests.train.tiny import Watcher
 
 pytest.importorskip("optuna", reason="searches need it; pip install 'attnlab[optuna]'")
 
@@ -146,14 +146,9 @@ def test_a_search_that_was_stopped_goes_on_to_the_same_trials(whole, tmp_path, m
     assert len(json.loads((tmp_path / "s" / "trials.json").read_text())) == 7
     assert (tmp_path / "s" / "table.csv").exists()
     monkeypatch.undo()
-    seen = []
-
-    class Watching(SilentObserver):
-        def step(self, step, steps, figures):
-            seen.append((step, steps))
-
-    found = resume(tmp_path / "s", observer=Watching())
-    assert seen[-1] == (14, 14)
+    watching = Watcher()
+    found = resume(tmp_path / "s", observer=watching)
+    assert watching.steps[-1] == (14, 14)
     assert found.rows() == whole.rows()
     assert open_search(tmp_path / "s").trials == found.trials
     computed = [trial.computed for trial in found.trials]

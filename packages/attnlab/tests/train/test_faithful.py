@@ -52,6 +52,11 @@ class Counting(Net):
         return super().forward(x) / (1 + self.seen + self.calls)
 
 
+class Looking(Net):
+    def forward(self, x):
+        return super().forward(x) * (2.0 if float(self.inner.weight.detach().sum()) > 0 else 1.0)
+
+
 class Stretched(nn.Module):
     """A parameter as long as the batch, so that each row of the batch meets a row of its own."""
 
@@ -218,6 +223,22 @@ STRANGERS = {
         lambda member: Counting("attribute"),
         squares,
         "the loss changes the attribute calls",
+    ),
+    "dropout": (
+        lambda member: nn.Sequential(Net(), nn.Dropout(0.1)),
+        squares,
+        "dropout draws its noise",
+    ),
+    "batch norm": (
+        lambda member: nn.Sequential(Net(), nn.BatchNorm1d(3)),
+        squares,
+        "keeps running statistics",
+    ),
+    "looking at numbers": (lambda member: Looking(), squares, ""),
+    "random numbers": (
+        lambda member: Net(),
+        lambda model, x, y, ids: (model(x) * torch.rand(1)).square().mean(),
+        "",
     ),
     "what a mask picks": (
         lambda member: Net(),

@@ -13,13 +13,14 @@ from attnlab.errors import WrongUsage
 from attnlab.native import compiler_name
 from attnlab.simd import interpret
 from attnlab.train import Member, TrainConfig, train_together
-from attnlab.train.layouts import blocks, choose, simd, update, vmap
+from attnlab.train.layouts import choose, simd
 from attnlab.train.layouts.choose import choose_layout, ways
 from attnlab.train.layouts.effort import Effort, effort_of
 from attnlab.train.layouts.layout import NotExpressible
 from attnlab.train.layouts.simd import Simd, interpreted
 from attnlab.train.layouts.vmap import vmapped
-from tests.sampling import first_of_each, sampled
+from tests.planting import fault_tests, faults_in
+from tests.sampling import sampled
 
 from .cases import (
     CASES,
@@ -142,84 +143,41 @@ def test_blocks_on_several_threads_give_the_same_bits(make, monkeypatch):
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
-def clipped_by_one_norm(monkeypatch):
-    true = update.update
-
-    def together(state, gradients, losses, rates, rule):
-        gradients.mul_((rule.clip / gradients.norm()).clamp(max=1.0).unsqueeze(1))
-        return true(state, gradients, losses, rates, rule)
-
-    monkeypatch.setattr(blocks, "update", together)
-
-
-def one_decay_for_all(monkeypatch):
-    true = update.update
-
-    def shared(state, gradients, losses, rates, rule):
-        rule = replace(rule, decay=rule.decay[:1].expand_as(rule.decay))
-        return true(state, gradients, losses, rates, rule)
-
-    monkeypatch.setattr(blocks, "update", shared)
-
-
-def moments_without_correction(monkeypatch):
-    true = update.update
-    late = lambda state, *rest: true(replace(state, steps=state.steps + 9), *rest)  # noqa: E731
-    monkeypatch.setattr(blocks, "update", late)
-
-
-def members_in_another_order(monkeypatch):
-    true = blocks.stacked_batches
-    monkeypatch.setattr(
-        blocks, "stacked_batches", lambda batches: [part.flip(0) for part in true(batches)]
-    )
+FAULTS = """
+one norm clips all | train.layouts.update | vmap
+- (norms.double() + 1e-6)
++ (norms.norm().double() + 1e-6)
+one decay for all | train.layouts.update | lanes without a compiler
+- rates * rule.decay)
++ rates * rule.decay[:1])
+moments without correction | train.layouts.update | lanes without a compiler
+- steps = state.steps.clamp(min=1)
++ steps = state.steps + 9
+members in another order | train.layouts.blocks | lanes without a compiler
+- list(map(torch.stack, zip(*whole, strict=True)))
++ list(map(torch.stack, zip(*whole[::-1], strict=True)))
+the temperature of the first, under vmap | train.layouts.blocks | vmap
+- torch.stack(values)
++ torch.stack(values[:1] * len(values))
+the temperature of the first | train.layouts.blocks | lanes without a compiler
+- torch.stack(values)
++ torch.stack(values[:1] * len(values))
+an operation is left out | simd.interpret | lanes without a compiler
+- return calls
++ return calls[: len(calls) // 2] + calls[len(calls) // 2 + 1 :]
+gradients stay where they are computed | train.layouts.vmap | vmap
+- views_by_name(self.gradients, shapes).values()
++ views_by_name(self.gradients.clone(), shapes).values()
+"""
 
 
-def temperature_of_the_first(monkeypatch):
-    def alike(models):
-        return {name: each[:1].expand_as(each).clone() for name, each in true(models).items()}
-
-    true = blocks.different_buffers
-    for file in (simd, vmap):
-        monkeypatch.setattr(file, "different_buffers", alike)
+def check_steps(layout):
+    assert max(compared(LAYOUTS[layout], CASES["sorter"], 2)[2]) < 1e-6
 
 
-def an_operation_is_left_out(monkeypatch):
-    def forgetful(stages, memory):
-        calls = bound(stages, memory)
-        del calls[len(calls) // 2]
-        return calls
-
-    bound = interpret._bound
-    monkeypatch.setattr(interpret, "_bound", forgetful)
-
-
-def gradients_of_the_step_before(monkeypatch):
-    monkeypatch.setattr(
-        vmap, "cut", lambda rows, shapes: blocks.views_by_name(rows.clone(), shapes)
-    )
-
-
-@pytest.mark.parametrize(
-    ("plant", "make"),
-    first_of_each(
-        [
-            (clipped_by_one_norm, vmapped),
-            (one_decay_for_all, interpreted),
-            (moments_without_correction, interpreted),
-            (members_in_another_order, interpreted),
-            (temperature_of_the_first, vmapped),
-            (temperature_of_the_first, interpreted),
-            (an_operation_is_left_out, interpreted),
-            (gradients_of_the_step_before, vmapped),
-        ],
-        lambda case: case[1],
-    ),
+test_every_fault_has_its_place_in_the_code, test_a_planted_fault_shows = fault_tests(
+    faults_in(FAULTS), check_steps
 )
-def test_a_planted_fault_shows(make, plant, monkeypatch):
-    plant(monkeypatch)
-    case = CASES["sorter" if plant is temperature_of_the_first else "single head"]
-    assert not max(compared(make, case, 2)[2]) < 1e-6
 
 
 def test_memory_that_is_given_away_too_early_would_show(monkeypatch):
@@ -230,51 +188,8 @@ def test_memory_that_is_given_away_too_early_would_show(monkeypatch):
         assert "single memory location" in str(error)  # noqa: PT017
 
 
-class Looking(nn.Linear):
-    def forward(self, x):
-        return super().forward(x) * (2.0 if float(self.weight.detach().sum()) > 0 else 1.0)
-
-
 def square(model, x):
     return model(x).square().mean()
-
-
-def random(model, x):
-    return (model(x) * torch.rand(1)).square().mean()
-
-
-def rows_of(source):
-    return (torch.randn(4, 2, generator=source),)
-
-
-def normed():
-    return nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-
-
-def dropping():
-    return nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1))
-
-
-HARD = {
-    "dropout": (dropping, square, "dropout draws its noise"),
-    "batch norm": (normed, square, "keeps running statistics"),
-    "looking at numbers": (lambda: Looking(2, 2), square, ""),
-    "random numbers": (lambda: nn.Linear(2, 2), random, ""),
-}
-
-
-@pytest.mark.parametrize("name", HARD)
-def test_what_only_solo_can_hold_is_held_by_solo(name):
-    make, loss, words = HARD[name]
-    data, models = drawn(rows_of, 2), [make() for _ in range(MEMBERS)]
-    options = {"noise": [0] * MEMBERS, "example": data}
-    configs = configs_of(steps=100_000)
-    assert choose_layout(models, configs, loss, **options).name == "sequential"
-    for layout in ("vmap", "simd"):
-        with pytest.raises(
-            WrongUsage, match=f"the layout {layout} cannot hold these models: .*{words}"
-        ):
-            choose_layout(models, configs, loss, **options, layout=layout)
 
 
 def ragged(first, count):

@@ -11,7 +11,7 @@ from torch import nn
 from attnlab.errors import WrongUsage
 from attnlab.train import Evaluation, TrainConfig, train_together
 from attnlab.train.faults import NotFinite, first_not_finite
-from attnlab.train.history import History, plain_evaluations
+from attnlab.train.history import History
 from attnlab.train.schedule import Schedule, share_of_peak, span_at
 from tests.sampling import sampled
 
@@ -213,14 +213,6 @@ def test_the_observer_sees_steps_in_order_and_the_end():
     assert watcher.steps[-1] == (150, 150)
 
 
-def test_weight_decay_shrinks_weights_that_nothing_else_moves():
-    before = network()[0].weight.detach().clone()
-    settings = {"steps": 10, "evaluate_every": 10, "learning_rate": 0.1, "weight_decay": 0.5}
-    settings["final_share"] = 1.0
-    (only,), _ = fit(loss=lambda model, x: 0.0 * model(x).sum(), **settings)
-    torch.testing.assert_close(only.model[0].weight, before * (1 - 0.1 * 0.5) ** 10)
-
-
 def test_the_schedule_warms_up_peaks_and_ends_at_its_share():
     config = TrainConfig(steps=1000, learning_rate=2.0, warmup_steps=100, final_share=0.1)
     rates = Schedule([config]).rates(0, 1000)[:, 0].tolist()
@@ -262,14 +254,6 @@ def test_wrong_use_is_said():
         fit(members=[member(0), member(1, steps=10)])
     with pytest.raises(WrongUsage, match="have the same shapes"):
         fit(members=[member(0), member(1, model=nn.Linear(2, 1))])
-
-
-def test_stacked_judgements_are_taken_apart():
-    stacked = Evaluation((torch.tensor([1.0, 2.0, 3.0]),), {"a": torch.tensor([4, 5, 6])})
-    assert plain_evaluations(stacked, [0, 2]) == [
-        Evaluation((1.0,), {"a": 4.0}),
-        Evaluation((3.0,), {"a": 6.0}),
-    ]
 
 
 def test_of_equal_evaluations_the_first_is_the_best():

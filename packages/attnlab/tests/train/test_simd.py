@@ -1,7 +1,6 @@
 """The compiled lanes learn what plain PyTorch learns, lane by lane."""
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
@@ -170,10 +169,3 @@ def test_rows_that_forget_the_rows_before_them_would_show(monkeypatch):
 def test_memory_that_two_values_share_too_early_would_show(monkeypatch):
     monkeypatch.setattr(emit, "_extent", lambda read, sizes, rows: 1)
     assert not max(compared(Simd, CASES["single head"], 1)[2]) < 1e-6
-
-
-def test_the_source_is_written_beside_the_package():
-    assert {path.name for path in Path(build.__file__).parent.glob("*.h")} == {
-        "arithmetic.h",
-        "step.h",
-    }
