@@ -216,7 +216,7 @@ def test_open_hands_the_report_to_the_browser_or_names_it(run, monkeypatch):
     assert "no browser was found" in out
 
 
-def test_the_doctor_finds_a_package_missing(run, monkeypatch):
+def test_the_doctor_finds_this_machine_fit_or_a_package_missing(run, monkeypatch):
     known = doctor._version
     monkeypatch.setattr(
         doctor, "_version", lambda name: None if name == "safetensors" else known(name)

@@ -9,7 +9,7 @@ import torch
 import attnlab
 from attnlab.sites import Hook, installed, site_names
 from tests.planting import noticed
-from tests.pretrained.trying import tried
+from tests.pretrained.trying import installed_hooks, tried
 
 pytest.importorskip("transformers")
 
@@ -24,12 +24,7 @@ def t5():
 
 def hooked_layers(foreign):
     """Return the blocks of T5 that hold a hook, or a forward of ours, in any module."""
-    found = set()
-    for path, module in foreign.named_modules():
-        has_hook = module._forward_pre_hooks or module._forward_hooks or "forward" in vars(module)
-        if has_hook and ".block." in path:
-            found.add(".".join(path.split(".")[:3]))
-    return found
+    return {".".join(path.split(".")[:3]) for path in installed_hooks(foreign) if ".block." in path}
 
 
 def own_calls(run):

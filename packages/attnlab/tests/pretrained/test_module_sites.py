@@ -1,6 +1,6 @@
 """Sites by module path, beside torch hooks written by hand in the same models."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -15,7 +15,8 @@ from attnlab.pretrained.attach import attach
 from attnlab.pretrained.probe import probe_inputs
 from attnlab.sites import site_names
 from tests.planting import noticed
-from tests.pretrained.families import FAMILIES, each_of
+from tests.pretrained.families import FAMILIES, Anatomy, each_of
+from tests.pretrained.trying import changed_at
 
 pytest.importorskip("transformers")
 
@@ -52,21 +53,15 @@ def opened(kind):
 def by_hand(model, path, change=lambda value: value):
     """Keep the first tensor that a module returns, and put a changed one in its place."""
     seen: list[Tensor] = []
-    place = path.replace("[", ".").replace("]", "")
 
-    def hook(_, args, output):
-        value = output[0] if isinstance(output, Sequence | Mapping) else output
+    def keep(value, _):
         seen.append(value.detach().clone())
         new = change(value)
-        if new is value:
-            return None
-        return (new, *output[1:]) if isinstance(output, tuple) else new
+        return None if new is value else new
 
-    handle = model.foreign.get_submodule(place).register_forward_hook(hook)
-    try:
+    module = Anatomy(path.replace("[", ".").replace("]", ""))
+    with changed_at(model.foreign, module, "out ", keep):
         yield seen
-    finally:
-        handle.remove()
 
 
 def run(model, inputs):

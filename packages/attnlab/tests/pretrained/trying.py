@@ -2,6 +2,7 @@
 
 import copy
 import re
+from collections.abc import Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property, partial
 from unittest import mock
@@ -190,7 +191,7 @@ def changed_at(foreign, anatomy, where, change):
 
     def after(_, args, output):
         block = number()
-        is_one_of = isinstance(output, tuple | list)
+        is_one_of = isinstance(output, tuple | list | Mapping)
         new = None if block is None else change(output[0] if is_one_of else output, block)
         if new is None:
             return None
