@@ -52,9 +52,9 @@ def edits_of(found):
     return made
 
 
-def check_sweep(seed, what, metric="loss", most=30):
+def check_sweep(seed, what, metric="loss", most=30, **fixed):
     """A sweep gives what the edits give one by one; of many cases so many are compared."""
-    each = given(seed)
+    each = given(seed, **fixed)
     told = {} if metric in ("logit", "kl", "logit_difference") else {"target": each.labels}
     found = ablate(*each.whole, what, metric=metric, **told)
     some = torch.randperm(len(found.places), generator=generator(seed, "some"))[:most]

@@ -63,6 +63,10 @@ class Skipping(Hook):
         return self.came
 
 
+def test_edges_are_taken_out_beside_a_bias_by_position():
+    check_sweep(0, "edges", positions="alibi")
+
+
 @pytest.mark.parametrize("seed", sampled(range(12), 1))
 def test_every_layer_taken_out_gives_on_what_it_was_given(seed):
     each = given(seed)
