@@ -21,16 +21,14 @@ from . import (
 joined = partial(
     test_joining.test_joined_steps_equal_the_uncached_pass_at_every_site, dtype=torch.float64
 )
+each_step = test_joining.test_each_step_shows_its_own_rows_of_the_whole
 finite = partial(test_parts.test_causal_weights_are_made_as_attend_makes_them, dtype=torch.float32)
-lies = partial(
-    test_hostile.test_a_recording_that_lies_is_refused,
-    deceit=test_hostile.DECEITS["too many heads"],
-)
+heads = test_hostile.DECEITS["too many heads"]
+campaign = test_looking.test_a_recording_shows_every_site_and_changes_nothing
 weights = test_looking.test_weights_made_on_demand_have_the_scale_of_their_attention
+stale_names = test_tokens.test_keys_that_were_read_before_the_recording_have_places_not_wrong_names
 CHECKS = {
-    "campaign": partial(
-        test_looking.test_a_recording_shows_every_site_and_changes_nothing, start=0
-    ),
+    "campaign": partial(campaign, start=0),
     "in_place": test_looking.test_what_is_recorded_is_not_reached_by_later_changes_in_place,
     "edited_mask": test_looking.test_an_edited_mask_is_the_one_that_is_known,
     "edited_weights": test_looking.test_weights_of_an_edited_attention_are_the_edited_ones,
@@ -39,12 +37,10 @@ CHECKS = {
     "budget": test_budget.test_a_recording_never_holds_more_than_its_budget,
     "counted": test_budget.test_what_is_kept_is_counted_to_the_byte,
     "gradients": test_gradients.test_every_gradient_is_that_of_finite_differences_at_its_own_site,
-    "lies": lies,
+    "lies": partial(test_hostile.test_a_recording_that_lies_is_refused, deceit=heads),
     "joined": partial(joined, kind="decoder", positions="alibi"),
     "joined_panel": partial(joined, kind="encoder-decoder", positions="rotary"),
-    "each_step": partial(
-        test_joining.test_each_step_shows_its_own_rows_of_the_whole, name="weights"
-    ),
+    "each_step": partial(each_step, name="weights"),
     "edited_keys": test_joining.test_an_edit_of_earlier_keys_is_seen_in_its_own_step_only,
     "kept_once": test_joining.test_keys_of_all_steps_are_kept_once,
     "last_generation": test_joining.test_the_last_of_several_generations_is_joined,
@@ -57,9 +53,7 @@ CHECKS = {
     "finite_or_not": partial(finite, broken=True),
     "damaged": test_storing.test_every_flipped_or_missing_byte_of_the_numbers_is_found_out,
     "names": test_tokens.test_queries_and_keys_have_their_own_names,
-    "stale_names": (
-        test_tokens.test_keys_that_were_read_before_the_recording_have_places_not_wrong_names
-    ),
+    "stale_names": stale_names,
 }
 
 # Without a fault the checks run as tests of their own.

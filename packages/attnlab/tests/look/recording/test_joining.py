@@ -74,7 +74,7 @@ def test_a_joined_recording_knows_all_tokens_and_what_was_blocked():
     assert len(joined.all("logits")) == 1
 
 
-@pytest.mark.parametrize("name", ["weights", "scores", "mask"])
+@pytest.mark.parametrize("name", ["weights", "mask"])
 def test_each_step_shows_its_own_rows_of_the_whole(name):
     steps, whole, _ = generated(model(positions="rotary"))
     site, row = f"layers.1.attention.{name}", 0
