@@ -316,9 +316,10 @@ def freeze_pattern(case: Case) -> Both:
     return op.FreezePattern(**where.said, recording=recording), sides
 
 
-def _over_visible(case: Case, function: Callable[..., np.ndarray]) -> tuple[Aim, dict[str, Loop]]:
-    """For edits of weights that ask what may be looked at: the scores on the way there are
-    noted."""
+def _over_visible(
+    case: Case, kind: type[op.Edit], function: Callable[..., np.ndarray], **settings: Any
+) -> Both:
+    """Edits of weights that ask what may be looked at: the scores on the way there are noted."""
     where, seen = aim(case, *ROWS), {}
     sides: dict[str, Loop] = {}
     for part in where.parts:
@@ -335,23 +336,21 @@ def _over_visible(case: Case, function: Callable[..., np.ndarray]) -> tuple[Aim,
 
         sides[f"{part}scores"] = note
         sides |= rows(where._replace(parts=[part]), "weights", changed)
-    return where, sides
+    return kind(**where.said, **settings), sides
 
 
 def uniform_pattern(case: Case) -> Both:
     def uniform(row, visible, place):
         return np.array([1.0 / len(visible) if j in visible else 0.0 for j in range(len(row))])
 
-    where, sides = _over_visible(case, uniform)
-    return op.UniformPattern(**where.said), sides
+    return _over_visible(case, op.UniformPattern, uniform)
 
 
 def redirect_to_first(case: Case) -> Both:
     def first(row, visible, place):
         return np.array([1.0 if j == visible[0] else 0.0 for j in range(len(row))])
 
-    where, sides = _over_visible(case, first)
-    return op.RedirectToFirst(**where.said), sides
+    return _over_visible(case, op.RedirectToFirst, first)
 
 
 def shuffle_pattern(case: Case) -> Both:
@@ -359,15 +358,13 @@ def shuffle_pattern(case: Case) -> Both:
 
     def shuffled(row, visible, place):
         site, *numbers = place
-        order = sorted(
-            visible, key=lambda j: split_mix(stream_seed(seed, "shuffle", site), *numbers, j)
-        )
+        state = stream_seed(seed, "shuffle", site)
+        order = sorted(visible, key=lambda j: split_mix(state, *numbers, j))
         new = np.zeros_like(row)
         new[order] = row[visible]
         return new
 
-    where, sides = _over_visible(case, shuffled)
-    return op.ShufflePattern(**where.said, seed=seed), sides
+    return _over_visible(case, op.ShufflePattern, shuffled, seed=seed)
 
 
 def split_mix(state: int, *numbers: int) -> int:
@@ -429,11 +426,8 @@ def scale_site(case: Case) -> Both:
 
 
 def mean_site(case: Case) -> Both:
-    case = (
-        Case(case.seed, "decoder")
-        if case.kind in ("encoder-decoder", "encoder", "single head")
-        else case
-    )
+    if case.kind != "decoder":
+        case = Case(case.seed, "decoder")
     site, array, said, meant = _site(case, *OPENED)
     over = str(case.rng.choice(["all", "rows", "positions"]))
     axes = {"all": (0, array.ndim - 2), "rows": 0, "positions": array.ndim - 2}[over]
@@ -469,5 +463,7 @@ def patch(case: Case) -> Both:
 KINDS: dict[str, Callable[[Case], Both]] = {
     name: function
     for name, function in list(globals().items())
-    if inspect.isfunction(function) and function.__annotations__.get("return") is Both
+    if inspect.isfunction(function)
+    and name[0] != "_"
+    and function.__annotations__.get("return") is Both
 }

@@ -3,6 +3,7 @@
 import copy
 import json
 import warnings
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -40,10 +41,8 @@ def test_nothing_stays_behind_also_after_an_error_and_in_two_models_at_once():
 
 
 def test_an_error_inside_is_not_hidden_behind_an_edit_that_did_not_land():
-    with (
-        pytest.raises(ZeroDivisionError),
-        edit(random_model("decoder"), op.ZeroHead(head=0, query=9)),
-    ):
+    lost = edit(random_model("decoder"), op.ZeroHead(head=0, query=9))
+    with pytest.raises(ZeroDivisionError), lost:
         raise ZeroDivisionError
 
 
@@ -76,12 +75,12 @@ def test_edits_of_one_site_follow_one_another_in_the_order_given():
 def test_a_recording_shows_what_went_on_whichever_came_first(records_first):
     model, given = random_model("decoder"), tokens()
     pattern = op.UniformPattern(layer=0, head=1)
-    if records_first:
-        with record(model, "layers.*.attention.weights") as recording, edit(model, pattern):
-            model(given)
-    else:
-        with edit(model, pattern), record(model, "layers.*.attention.weights") as recording:
-            model(given)
+    recording = record(model, "layers.*.attention.weights")
+    both = [recording, edit(model, pattern)]
+    with ExitStack() as stack:
+        for each in both if records_first else both[::-1]:
+            stack.enter_context(each)
+        model(given)
     assert len(recording.all(WEIGHTS)) == 1  # the certificate's own passes are nobody's business
     uniform = torch.tensor([0.25] * 4 + [0.0] * 2).double()
     assert torch.allclose(recording[WEIGHTS][0, 1, 3], uniform)

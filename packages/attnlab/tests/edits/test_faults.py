@@ -158,9 +158,6 @@ the row ignored | edits.coverage | zero_head
 applied twice | edits.editor | scale_head
 - new[index] = changed
 + new[index] = coverage.rule.change(changed, context)
-the heads of a group laid out as tiles | edits.editor | zero_value
-- value = share_heads(value, self._num_heads[part])
-+ value = value.repeat(1, self._num_heads[part] // value.shape[1], 1, 1)
 padding counted in the mean | edits.sources | mean_head
 - if text is None or text.real is None or
 + if True or

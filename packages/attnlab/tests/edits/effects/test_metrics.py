@@ -113,14 +113,8 @@ def test_half_precision_is_measured_as_float32():
         ({"target": torch.tensor([0, -1])}, "from 0 to 2"),
         ({"target": torch.full((2, 2), IGNORED)}, "needs a position that counts"),
         ({"target": torch.tensor([0, 1]), "position": 2}, "position must be from -2 to 1"),
-        (
-            {"target": torch.tensor([0, 1]), "position": torch.tensor([0.5])},
-            "position is an integer",
-        ),
-        (
-            {"target": torch.tensor([0, 1]), "others": torch.tensor([0, 1])},
-            "goes with logit_difference",
-        ),
+        ({"target": torch.tensor([0, 1]), "position": 0.5}, "position is an integer"),
+        ({"target": LABELS[0], "others": LABELS[0]}, "goes with logit_difference"),
         ({}, "needs target="),
     ],
 )

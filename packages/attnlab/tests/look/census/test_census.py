@@ -9,9 +9,11 @@ import torch
 from attnlab.errors import CouldNotRun, WrongUsage
 from attnlab.look.census import count, count_heads, merge_censuses, open_census
 from attnlab.look.census.bins import SHARE, Bins, bins_of, distance_bins, distance_words
-from attnlab.look.census.meter import COUNTED
+from attnlab.look.census.meter import COUNTED, BatchMeasures
 from attnlab.look.census.result import NO_KIND
+from attnlab.look.census.sketch import Sketch
 from attnlab.look.corpus import Corpus
+from attnlab.look.corpus.corpus import CorpusBatch
 from tests.look.short_texts import TEXTS as SHORT_TEXTS
 from tests.look.short_texts import WORDS, encode, make_model, measures_of, weights_alone
 from tests.planting import fault_tests, faults_in
@@ -291,22 +293,12 @@ def test_heads_are_counted_by_their_kind(model):
 
 def test_the_interval_holds_the_mean_of_many_texts_about_as_often_as_it_says():
     """Of the values of 30 texts drawn from a known distribution."""
-    from attnlab.look.census.meter import BatchMeasures
-    from attnlab.look.census.sketch import Sketch
-    from attnlab.look.corpus.corpus import CorpusBatch
-
     source, covered, trials = torch.Generator().manual_seed(0), 0, 100
     for trial in range(trials):
         values = torch.rand(len(COUNTED), 30, 1, 4, generator=source)
-        nothing = torch.full((30, 1, 4), float("nan"))
-        measured = BatchMeasures(
-            values,
-            nothing,
-            torch.zeros(30, 1, 4).long(),
-            torch.zeros(30, 1, 4),
-            torch.zeros(1, 29),
-            torch.zeros(1, 2),
-        )
+        none = torch.zeros(30, 1, 4)
+        ends = torch.zeros(1, 29), torch.zeros(1, 2)
+        measured = BatchMeasures(values, none / 0, none.long(), none, *ends)
         ids = torch.zeros(30, 4, dtype=torch.int64)
         batch = CorpusBatch(ids, torch.ones_like(ids, dtype=torch.bool), list(range(30)), [4] * 30)
         sketch = Sketch.of(measured, batch, trial)
@@ -325,27 +317,14 @@ def test_quantiles_come_from_a_histogram_and_are_as_exact_as_its_bins():
     assert torch.allclose(found[0], values[0].quantile(shares), atol=1 / SHARE.number)
     assert bool(SHARE.quantiles(torch.zeros(1, SHARE.number), shares).isnan().all())
     assert {bins_of(measure).number <= SHARE.number for measure in COUNTED} == {True}
-    assert Bins(torch.tensor([0.0, 1.0])).of(torch.tensor([-1.0, 0.0, 0.5, 1.0])).tolist() == [
-        0,
-        1,
-        1,
-        2,
-    ]
+    ends, inside = torch.tensor([0.0, 1.0]), torch.tensor([-1.0, 0.0, 0.5, 1.0])
+    assert Bins(ends).of(inside).tolist() == [0, 1, 1, 2]
 
 
 def test_distances_are_counted_by_doubling_and_named():
-    away = torch.arange(-9000, 9001)
-    bins, words = distance_bins(away), distance_words()
-    for distance, bin_ in zip(away.tolist(), bins.tolist(), strict=True):
-        if distance in (0, 1, -1, 3, -7, 8191, 9000):
-            expected = {
-                0: "itself",
-                1: "1 back",
-                -1: "1 ahead",
-                3: "2 to 3 back",
-                -7: "4 to 7 ahead",
-                8191: "4,096 to 8,191 back",
-                9000: "8,192 or more back",
-            }
-            assert words[bin_] == expected[distance]
-    assert bins.diff().min() >= 0
+    expected = {0: "itself", 1: "1 back", -1: "1 ahead", 3: "2 to 3 back", -7: "4 to 7 ahead"}
+    expected |= {8191: "4,096 to 8,191 back", 9000: "8,192 or more back"}
+    words = distance_words()
+    bins = distance_bins(torch.tensor(list(expected)))
+    assert [words[each] for each in bins.tolist()] == list(expected.values())
+    assert distance_bins(torch.arange(-9000, 9001)).diff().min() >= 0

@@ -13,10 +13,12 @@ from attnlab.parts.attend import attend
 from attnlab.parts.fused import use_attention_path
 from attnlab.parts.heads import share_heads
 from attnlab.sites import AttentionCall, OutputSlot
+from tests.look.summaries.explicit import case
 from tests.look.summaries.test_summarize import BY_QUERY
 from tests.random_models import new_model, tokens
 
 SITES = "layers.*.attention.weights"
+MASKS = ("none", "causal", "sparse", "bands", "padding", "added")
 
 
 def decoder(length, positions):
@@ -94,38 +96,16 @@ def test_output_and_summary_come_from_one_pass_and_the_output_is_the_same(positi
             assert torch.allclose(one.float(), other.float(), atol=1e-4)
 
 
-MASKS = {
-    "none": lambda queries, keys: None,
-    "causal": lambda queries, keys: "causal",
-    "sparse": lambda queries, keys: torch.rand(2, 1, queries, keys) < 0.02,
-    "bands": lambda queries, keys: (torch.arange(keys) // 64 % 2 == 1).expand(queries, keys),
-    "padding": lambda queries, keys: (torch.arange(keys) < torch.tensor([keys, 5])[:, None])[
-        :, None, None
-    ],
-    "added": lambda queries, keys: torch.randn(queries, keys).masked_fill(
-        torch.rand(queries, keys) < 0.5, -torch.inf
-    ),
-}
-
-
 def check_bits(drawn):
     """Hold outputs that come with a summary against those that come alone."""
     for seed in drawn:
+        one = case(seed, kind=MASKS[seed % len(MASKS)])
         with seeds.isolated(seed, "bits"):
-            queries, more, width, value_width, groups = (
-                int(torch.randint(1, n, ())) for n in (200, 100, 70, 70, 3)
-            )
-            keys = queries + more
-            query, key = torch.randn(2, 2 * groups, queries, width), torch.randn(2, 2, keys, width)
-            value, size = torch.randn(2, 2, keys, value_width), (0.1, 1.0, 30.0)[seed % 3]
-            mask = list(MASKS.values())[seed % len(MASKS)](queries, keys)
-            reduce = Summarize(tiles=(1, 4, 16, 50, 512)[seed % 5], top=(1, 8)[seed % 2])
-        place = OutputSlot()
-        call = AttentionCall(query * size, key, value, mask, None, is_explicit=False, place=place)
-        reduce(call)
-        heads = query.shape[1]
-        shared = share_heads(key, heads), share_heads(value, heads)
-        plain = attend(query * size, *shared, mask, need_weights=False)
+            value = torch.randn(*one.key.shape[:-1], (1, 17, 64)[seed % 3])
+        inputs, place = (one.query, one.key, value, one.mask, one.scale), OutputSlot()
+        Summarize(tiles=one.tiles, top=one.top)(AttentionCall(*inputs, False, place=place))
+        shared = (share_heads(each, one.query.shape[1]) for each in (one.key, value))
+        plain = attend(one.query, *shared, one.mask, scale=one.scale, need_weights=False)
         assert place.output is not None
         assert torch.equal(place.output, plain.output), f"seed {seed}: other bits"
 
