@@ -205,13 +205,11 @@ function misspelled(titles) {
   return new Map(unknown.map((word) => [word, nearest(word, counts)]));
 }
 
-// Say which words no page has, with a link that searches for the nearest.
-function suggest(wrong, corrected) {
-  const line = document.createElement("p"), link = document.createElement("a"), near = [...wrong.values()].filter(Boolean);
-  line.append(`No page has '${[...wrong.keys()].join("' or '")}'`);
-  link.href = `?q=${encodeURIComponent(corrected)}`;
-  link.textContent = `did you mean '${near.join(" ")}'?`;
-  line.append(...(near.length ? ["; ", link] : ["."]));
+// Say which words no page has, and what is searched in their place.
+function tell(wrong, corrected) {
+  const line = document.createElement("p");
+  line.textContent = `No page has '${[...wrong.keys()].join("' or '")}'`;
+  line.textContent += corrected === typed ? "." : `; these are the results of '${corrected}'.`;
   document.querySelector(".search-summary").before(line);
 }
 
@@ -219,9 +217,10 @@ Documentation.TRANSLATIONS["Your search did not match any documents. Please make
 
 Search._performSearch = () => {
   const titles = Object.fromEntries(Search._index.docnames.map((page, i) => [page, Search._index.titles[i]]));
-  const wrong = misspelled(titles), corrected = splitQuery(typed).map((word) => wrong.get(word.toLowerCase()) || word).join(" ");
-  if (wrong.size) suggest(wrong, corrected);
-  if ([...TERMS.keys()].every((stem) => [...wrong.keys()].map(stemOf).includes(stem))) ask(corrected);
+  const wrong = misspelled(titles);
+  const corrected = typed.replace(/[\p{L}\p{N}_]+/gu, (word) => wrong.get(word.toLowerCase()) || word);
+  if (wrong.size) tell(wrong, corrected);
+  ask(corrected);
   return ranked(titles).map((section) => {
     const { page, place, title, pageTitle, score } = section;
     const isName = page.startsWith("reference/") && place.includes(".");

@@ -256,19 +256,14 @@ def test_a_result_shows_the_passage_with_the_words_and_leads_to_it(tmp_path, bro
 
 
 MISTYPED = {
-    "zebar": ("No page has 'zebar'; did you mean 'zebra'?", "?q=zebra", ["zebra"]),
-    "stirps zebra": (
-        "No page has 'stirps'; did you mean 'strips'?",
-        "?q=strips%20zebra",
-        ["zebra"],
-    ),
+    "zebar": ("No page has 'zebar'; these are the results of 'zebra'.", ["zebra"]),
+    "stirps zebra": ("No page has 'stirps'; these are the results of 'strips zebra'.", ["zebra"]),
     "zeebra stirps": (
-        "No page has 'zeebra' or 'stirps'; did you mean 'zebra strips'?",
-        "?q=zebra%20strips",
+        "No page has 'zeebra' or 'stirps'; these are the results of 'zebra strips'.",
         ["zebra"],
     ),
-    "qwert": ("No page has 'qwert'.", None, []),
-    "zebras": (None, None, ["zebra"]),
+    "qwert": ("No page has 'qwert'.", []),
+    "zebras": (None, ["zebra"]),
 }
 
 
@@ -282,14 +277,12 @@ def test_a_mistyped_word_is_named_with_the_nearest_one_and_drawings_are_not_mark
     page = browser.new_page()
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
-    for words, (said, link, found) in MISTYPED.items():
+    for words, (said, found) in MISTYPED.items():
         shown = [result.shown for result in check_site.results_of(page, site, words)]
         assert ["zebra"] * ("zebra" in "".join(shown)) == found
         assert "categories" not in page.inner_text("#search-results")
         line = page.locator("#search-results > p:not(.search-summary)")
         assert line.all_inner_texts() == [said] * (said is not None)
-        if link:
-            assert line.locator("a").get_attribute("href") == link
     assert check_site.results_of(page, site, "zebra")
     page.goto((site / "a.html").as_uri())
     page.wait_for_selector("span.highlighted")
