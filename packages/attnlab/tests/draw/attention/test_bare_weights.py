@@ -59,11 +59,6 @@ def test_a_row_of_the_batch_is_that_row():
         to_patterns([found], row=5)
 
 
-def test_four_axes_may_be_inputs_or_layers_and_are_refused():
-    with pytest.raises(WrongUsage, match=r"may be 2 inputs or as many layers: give"):
-        to_drawable(weights(2, 4, 3, 3))
-
-
 def test_tokens_of_queries_and_keys_may_differ():
     assert shown(weights(1, 2, 3), tokens=(["a", "b"], WORDS))[0][2:] == (("a", "b"), tuple(WORDS))
     assert shown(weights(1, 1, 3), tokens=WORDS)[0][2:] == (
@@ -99,6 +94,7 @@ def test_tokens_of_queries_and_keys_may_differ():
         ([[0.5, 0.5], [1.0]], None, "the steps of"),
         ((None, None), None, "attn_implementation='eager' .* output_attentions=True"),
         (None, None, "there are no attentions here"),
+        (weights(2, 4, 3, 3), None, r"may be 2 inputs or as many layers: give"),
         ("text", None, "expected a recording, weights, a pattern or a list of patterns; got a str"),
     ],
 )
@@ -107,7 +103,11 @@ def test_what_does_not_fit_is_refused_in_one_sentence(found, tokens, sentence):
         to_drawable(found, tokens=tokens)
 
 
-def test_rows_that_do_not_sum_to_one_are_said_on_the_page_and_in_the_figure():
+def test_pages_and_figures_of_bare_weights_have_their_tokens_and_say_odd_sums():
+    figure = attnlab.plot.head(weights(3, 3), tokens=WORDS)
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == WORDS
+    assert attnlab.plot.difference(weights(3, 3), weights(3, 3), tokens=WORDS).axes
+    assert attnlab.plot.heads([weights(2, 3, 3)] * 2).axes
     honest, scores = weights(2, 3, 3), torch.rand(2, 3, 3) * 9 + 1
     honest[0, 0] = 0  # a query that may look at nothing
     assert "not to 1" not in view_page(honest)
@@ -116,21 +116,11 @@ def test_rows_that_do_not_sum_to_one_are_said_on_the_page_and_in_the_figure():
     )
     assert "do not sum to 1" in attnlab.plot.head(scores, 1).axes[0].get_title(loc="left")
     assert "do not sum to 1" not in attnlab.plot.head(honest, 1).axes[0].get_title(loc="left")
-
-
-def test_a_weight_that_is_no_number_is_refused():
     broken = weights(2, 3, 3)
     broken[1, 2, 0] = float("nan")
     for draw in (view_page, lambda found: attnlab.plot.head(found, 1), attnlab.plot.heads):
         with pytest.raises(WrongUsage, match=r"the weight of query 2 on key 0 is nan"):
             draw(broken)
-
-
-def test_figures_of_bare_weights_have_their_tokens():
-    figure = attnlab.plot.head(weights(3, 3), tokens=WORDS)
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == WORDS
-    assert attnlab.plot.difference(weights(3, 3), weights(3, 3), tokens=WORDS).axes
-    assert attnlab.plot.heads([weights(2, 3, 3)] * 2).axes
 
 
 def test_summaries_are_shown():
@@ -205,14 +195,9 @@ def test_an_encoder_decoder_has_three_kinds_of_attentions(bart):
         ("<s>", "a"),
         tuple(WORDS),
     ]
-    generated = bart.generate(
-        IDS,
-        max_new_tokens=3,
-        num_beams=1,
-        do_sample=False,
-        return_dict_in_generate=True,
-        output_attentions=True,
-    )
+    options = {"max_new_tokens": 3, "num_beams": 1, "do_sample": False}
+    options |= {"return_dict_in_generate": True, "output_attentions": True}
+    generated = bart.generate(IDS, **options)
     assert len(to_patterns(generated)) == 5
     with pytest.raises(WrongUsage, match="has 2 queries and 2 keys; got tokens for 3 and 3"):
         to_drawable(outputs, tokens=WORDS)

@@ -206,32 +206,25 @@ def test_the_words_beside_the_bar_are_whole_however_few_heads_there_are(layers, 
     assert outside(draw_head(make_pattern(queries=4), scale="root", high=0.3)) == []
 
 
-def test_squares_that_nobody_may_look_at_are_hatched_in_long_maps():
+def test_long_maps_hatch_what_nobody_may_look_at_and_one_large_weight_blanks_nothing():
     places = 8 * np.arange(64)
-    weights = np.tril(np.full((64, 64), 0.1))
-    for blocked in ("causal", places > places[:, None]):
-        figure = draw_long_map(weights, num_queries=512, num_keys=512, blocked=blocked)
-        values, _ = picture_of(figure)
-        hidden = np.isnan(np.ma.filled(values.get_array(), np.nan))
-        assert (hidden == (places > places[:, None])).all()
+    hidden = places > places[:, None]
+    weights, size = np.tril(np.full((64, 64), 1e-4)), {"num_queries": 512, "num_keys": 512}
+    weights[0, 0] = 1.0
+    for blocked in ("causal", hidden):
+        figure = draw_long_map(weights, **size, blocked=blocked)
+        picture, _ = picture_of(figure)
+        assert (np.isnan(np.ma.filled(picture.get_array(), np.nan)) == hidden).all()
         assert "hatched: masked" in bar_words(figure)
-    shown_all_the_same, _ = picture_of(
-        draw_long_map(np.ones((4, 4)), num_queries=8, num_keys=8, blocked="causal")
-    )
-    assert not np.ma.getmaskarray(np.ma.masked_invalid(shown_all_the_same.get_array())).any()
-
-
-def test_one_large_weight_does_not_make_all_else_blank():
-    values = np.full((50, 50), 1e-4)
-    values[0, 0] = 1.0
-    size = {"num_queries": 500, "num_keys": 500}
-    figure = draw_long_map(values, **size)
-    picture, _ = picture_of(figure)
     assert float(picture.norm(1e-4)) == pytest.approx(1.0)
     assert "beyond the end: as at the end" in bar_words(figure)
-    assert picture_of(draw_long_map(values, **size, high=1.0))[0].norm.vmax == 1.0
-    even, _ = picture_of(draw_long_map(values[1:2] * [[1, 3] * 25], num_queries=1, num_keys=500))
+    assert picture_of(draw_long_map(weights, **size, high=1.0))[0].norm.vmax == 1.0
+    even, _ = picture_of(draw_long_map([[1e-4, 3e-4] * 25], num_queries=1, num_keys=500))
     assert even.norm.vmax == pytest.approx(3e-4)
+    seen, _ = picture_of(
+        draw_long_map(np.ones((4, 4)), num_queries=8, num_keys=8, blocked="causal")
+    )
+    assert not np.ma.getmaskarray(np.ma.masked_invalid(seen.get_array())).any()
 
 
 def make_trace(num_candidates=4):
@@ -253,29 +246,12 @@ def test_a_trace_shows_steps_choices_chances_and_heads():
     head, head_axes = picture_of(figure, 1)
     assert np.isnan(np.ma.filled(head.get_array(), np.nan)).sum() == 3
     assert head_axes.get_title(loc="left") == "head 0.1"
-
-
-def test_a_trace_of_many_candidates_keeps_the_chosen_and_counts_the_rest():
+    # Of many candidates the chosen one is kept, and the rest counted.
     _, axes = picture_of(draw_trace(make_trace(26)))
     assert "b" in names(axes.xaxis)
     assert len(names(axes.xaxis)) == 12
     assert axes.get_title(loc="left").endswith("14 less likely ones left out")
-    with pytest.raises(WrongUsage, match=r"no head \('layers.9', 0\)"):
-        draw_trace(make_trace(), heads=[("layers.9", 0)])
     assert draw_trace(replace(make_trace(), steps=[], attention=[])) is not None
-
-
-@pytest.mark.parametrize(
-    ("given", "hint"),
-    [
-        ({"layers.0.attention.weights": 1}, "draw_heads or write_view"),
-        (3, "got an int"),
-        ([], "a list"),
-    ],
-)
-def test_what_is_no_trace_is_refused_with_what_draws_it(given, hint):
-    with pytest.raises(WrongUsage, match=f"draws the result of.*{hint}"):
-        draw_trace(given)
 
 
 @pytest.mark.parametrize("kind", sampled(["svg", "png", "pdf"], 1))
@@ -314,30 +290,6 @@ def pattern_of(*axes, queries, keys=3, blocked=None):
     return Pattern("w", torch.ones(*axes), words(queries), words(keys), blocked)
 
 
-@pytest.mark.parametrize(
-    ("call", "words_of_error"),
-    [
-        (
-            lambda: draw_head(make_layers(), site="layers.1.atention.weights"),
-            "did you mean 'layers.1.attention.weights'",
-        ),
-        (lambda: draw_head(make_pattern(), "0.3"), "no head 0.3; the layer has 3 heads"),
-        (
-            lambda: draw_difference(make_pattern(queries=4), make_pattern(queries=5)),
-            "only maps of one site and shape",
-        ),
-        (lambda: pattern_of(1, 2, 3, queries=1), "2 places on the query axis; got 1 tokens"),
-        (lambda: pattern_of(2, 3, queries=2), r"must be \(head, query, key\)"),
-        (lambda: pattern_of(1, 0, 3, queries=0), "none of them 0"),
-        (lambda: pattern_of(1, 2, 3, queries=2, blocked=torch.ones(3, 2)), "blocked must be"),
-        (lambda: pattern_of(1, 2, 3, queries=2, blocked="cusal"), "'causal' or None; got 'cusal'"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_words(call, words_of_error):
-    with pytest.raises(WrongUsage, match=words_of_error):
-        call()
-
-
 def test_a_result_with_tables_is_drawn_with_its_own_rows_and_columns():
     class Result:
         def number_tables(self):
@@ -373,19 +325,41 @@ def test_a_head_is_named_as_in_an_edit_or_as_pages_print_it():
     assert axes.get_title(loc="left").startswith("Head 1.2")
 
 
+def head(*place, **named):
+    return lambda: draw_head(make_layers(2, 3), *place, **named)
+
+
+NAMED = 'a head is named "0.1"'
+
+
 @pytest.mark.parametrize(
-    ("place", "named", "words"),
+    ("call", "words_of_error"),
     [
-        ((0, 1, 2), {}, 'a head is named "0.1"'),
-        (("0.1", 1), {}, 'a head is named "0.1"'),
-        ((1.5,), {}, 'a head is named "0.1"'),
-        (((0, 1),), {}, r"layer=0, head=1; got \(0, 1\)\.$"),
-        ((0, 1), {"layer": 0}, 'a head is named "0.1"'),
-        ((5, 0), {}, "there is no layer 5; known: 0, 1"),
-        ((0, 9), {}, "has heads 0 to 2; got 9"),
-        ((1,), {}, "there are 2 attentions; name the head, such as '0.1'"),
+        (head(site="layers.1.atention.weights"), "did you mean 'layers.1.attention.weights'"),
+        (head(0, 1, 2), NAMED),
+        (head("0.1", 1), NAMED),
+        (head(1.5), NAMED),
+        (head(0, 1, layer=0), NAMED),
+        (head((0, 1)), r"layer=0, head=1; got \(0, 1\)\.$"),
+        (head(5, 0), "there is no layer 5; known: 0, 1"),
+        (head(0, 9), "has heads 0 to 2; got 9"),
+        (head(1), "there are 2 attentions; name the head, such as '0.1'"),
+        (lambda: draw_head(make_pattern(), "0.3"), "no head 0.3; the layer has 3 heads"),
+        (
+            lambda: draw_difference(make_pattern(queries=4), make_pattern(queries=5)),
+            "only maps of one site and shape",
+        ),
+        (lambda: pattern_of(1, 2, 3, queries=1), "2 places on the query axis; got 1 tokens"),
+        (lambda: pattern_of(2, 3, queries=2), r"must be \(head, query, key\)"),
+        (lambda: pattern_of(1, 0, 3, queries=0), "none of them 0"),
+        (lambda: pattern_of(1, 2, 3, queries=2, blocked=torch.ones(3, 2)), "blocked must be"),
+        (lambda: pattern_of(1, 2, 3, queries=2, blocked="cusal"), "'causal' or None; got 'cusal'"),
+        (lambda: draw_trace(make_trace(), heads=[("layers.9", 0)]), r"no head \('layers.9', 0\)"),
+        (lambda: draw_trace({"weights": 1}), "draws the result of.*draw_heads or write_view"),
+        (lambda: draw_trace(3), "draws the result of.*got an int"),
+        (lambda: draw_trace([]), "draws the result of.*a list"),
     ],
 )
-def test_what_names_no_head_is_refused_in_one_sentence(place, named, words):
-    with pytest.raises(WrongUsage, match=words):
-        draw_head(make_layers(2, 3), *place, **named)
+def test_what_makes_no_sense_is_refused_in_words(call, words_of_error):
+    with pytest.raises(WrongUsage, match=words_of_error):
+        call()
