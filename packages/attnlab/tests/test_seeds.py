@@ -39,12 +39,9 @@ def test_a_seed_that_is_none_is_refused(seed):
         stream_seed(seed)
 
 
-@pytest.mark.parametrize("purpose", [("a/b",), ("a", "b"), ("a%2Fb",), ("a", "", "b"), ("a/", "b")])
-def test_a_slash_in_a_purpose_makes_it_no_other_purpose(purpose):
-    others = {("a/b",), ("a", "b"), ("a%2Fb",), ("a", "", "b"), ("a/", "b"), ("a", "/b")} - {
-        purpose
-    }
-    assert stream_seed(0, *purpose) not in {stream_seed(0, *other) for other in others}
+def test_a_slash_in_a_purpose_makes_it_no_other_purpose():
+    purposes = [("a/b",), ("a", "b"), ("a%2Fb",), ("a", "", "b"), ("a/", "b"), ("a", "/b")]
+    assert len({stream_seed(0, *purpose) for purpose in purposes}) == len(purposes)
 
 
 class Generators:

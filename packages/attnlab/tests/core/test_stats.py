@@ -29,15 +29,12 @@ def test_an_interval_that_holds_the_bound_or_has_no_ends_decides_nothing():
     assert is_above(Interval(2.0, 0.1, 4.0), 0) is True
 
 
-def test_one_value_has_no_interval_and_none_no_mean():
+def test_one_value_has_no_interval_none_no_mean_and_a_share_ends_at_nothing_and_all():
     assert math.isnan(mean_interval([1.0]).low)
     with pytest.raises(WrongUsage, match="at least one"):
         mean_interval([])
     with pytest.raises(WrongUsage, match="5 of 4"):
         share_interval(5, 4)
-
-
-def test_nothing_and_everything_touch_the_ends():
     assert share_interval(0, 5).low == 0.0
     assert share_interval(5, 5).high == 1.0
 

@@ -30,11 +30,17 @@ from attnlab.core.store import (
 from attnlab.errors import CouldNotRun
 
 
-def test_a_file_is_replaced_whole(tmp_path):
-    file = tmp_path / "a.txt"
-    write_text(file, "one")
-    write_text(file, "two ·")
+def test_a_file_is_replaced_whole_with_the_usual_permissions(tmp_path):
+    file, mask = tmp_path / "a.txt", os.umask(0o022)
+    try:
+        write_text(file, "one")
+        write_text(file, "two ·")
+    finally:
+        os.umask(mask)
     assert file.read_text(encoding="utf-8") == "two ·"
+    assert file.stat().st_mode & 0o777 == 0o644
+    with pytest.raises(ValueError, match="Out of range"):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -133,15 +139,6 @@ def test_damage_is_one_sentence(odd, fact):
         odd()
 
 
-def test_the_usual_permissions_are_given(tmp_path):
-    old = os.umask(0o022)
-    try:
-        write_text(tmp_path / "a", "x")
-    finally:
-        os.umask(old)
-    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -169,12 +166,6 @@ def test_lines_of_json_are_read_and_the_damaged_one_is_named(tmp_path):
         file.write_bytes(damaged)
         with pytest.raises(CouldNotRun, match=message):
             read_json_lines(file)
-
-
-def test_json_never_holds_nan(tmp_path):
-    with pytest.raises(ValueError, match="Out of range"):
-        write_json(tmp_path / "a.json", {"x": float("nan")})
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_who_writes_into_a_folder_is_known_and_a_dead_writer_is_none(tmp_path):

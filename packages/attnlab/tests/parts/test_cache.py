@@ -43,21 +43,16 @@ def test_room_is_doubled_so_that_appending_rarely_copies():
     assert len(rooms) <= 8
 
 
-def test_the_cache_keeps_the_precision_it_is_given():
-    for dtype in (torch.float64, torch.bfloat16):
-        held = LayerCache().append(
-            torch.ones(1, 1, 3, 2, dtype=dtype), torch.ones(1, 1, 3, 5, dtype=dtype)
-        )
-        assert {each.dtype for each in held} == {dtype}
-
-
-def test_a_model_has_one_cache_for_each_part_under_its_name():
+def test_a_model_has_one_cache_for_each_part_which_keeps_its_precision():
     cache = Cache()
     assert cache.layer("layers.0.attention") is cache.layer("layers.0.attention")
     assert cache.layer("layers.0.attention") is not cache.layer("layers.1.attention")
     cache.advance(3)
     cache.advance(2)
     assert cache.length == 5
+    for dtype in (torch.float64, torch.bfloat16):
+        key, value = (torch.ones(1, 1, 3, width, dtype=dtype) for width in (2, 5))
+        assert {each.dtype for each in LayerCache().append(key, value)} == {dtype}
 
 
 def step_by_step(run, x, chunks):
@@ -80,12 +75,8 @@ def test_heads_step_by_step_give_the_full_causal_pass(position, chunks):
                 outputs.append(result.output)
                 end = seen + chunk.shape[1]
                 if need_weights:
-                    assert_close(
-                        result.weights,
-                        full.weights[:, :, seen:end, :end],
-                        bound,
-                        f"cached weights, {dtype}",
-                    )
+                    weights = full.weights[:, :, seen:end, :end]
+                    assert_close(result.weights, weights, bound, f"cached weights, {dtype}")
                 seen = end
             assert_close(torch.cat(outputs, 1), full.output, bound, f"cached heads, {dtype}")
 
@@ -96,13 +87,8 @@ def test_heads_step_by_step_give_the_full_causal_pass(position, chunks):
 @pytest.mark.parametrize("norm_place", NORM_PLACES)
 def test_blocks_step_by_step_give_the_full_causal_pass(norm_place, position, is_decoder):
     for dtype, bound in BOUND.items():
-        options = {
-            "norm_place": norm_place,
-            "position": position,
-            "is_decoder": is_decoder,
-            "num_kv_heads": 2,
-        }
-        block = make_block(dtype=dtype, **options)
+        options = {"norm_place": norm_place, "position": position, "num_kv_heads": 2}
+        block = make_block(dtype=dtype, is_decoder=is_decoder, **options)
         x = normal(2, LENGTH, 28, dtype=dtype)
         memory = normal(2, 7, 28, seed=1, dtype=dtype) if is_decoder else None
         rest = {

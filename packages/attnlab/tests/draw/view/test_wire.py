@@ -44,16 +44,13 @@ def test_every_weight_comes_back_within_the_stated_bound(levels, largest):
     assert back[0, 0] == 0
 
 
-def test_weights_too_small_for_an_inverse_come_back_too():
+def test_tiny_weights_numbers_below_zero_and_missing_ones_come_back_too():
     weights = np.array([[1e-39, 5e-40, 0.0], [2e-41, 1e-41, 1e-41]], np.float32)
-    back, _ = read_back(pack(weights, 254))
+    back, _ = read_back(pack(weights, 254))  # too small for an inverse
     assert (np.abs(back - weights) <= 0.004 * weights.max(1, keepdims=True) + 3e-45).all()
     assert back[:, 0].tolist() == weights[:, 0].tolist()
     zeros, _ = read_back(pack(np.zeros((2, 3), np.float32), 254))
     assert not zeros.any()
-
-
-def test_numbers_below_zero_and_missing_ones_come_back():
     numbers = np.array([[-0.5, 0.25, np.nan], [0.0, np.nan, 1e-3]], np.float32)
     packed = pack(numbers, 254)
     assert (packed["levels"], packed["zero"]) == (127, 127)
@@ -86,33 +83,26 @@ def test_patterns_come_back_head_by_head(queries, keys, is_causal):
     check_maps(fit_maps(patterns, max_bytes=ROOM), patterns)
 
 
-def test_any_mask_is_kept():
-    pattern = make_pattern(is_causal=False)
+def test_any_mask_is_kept_takes_no_room_and_hides_no_weight():
+    pattern, causal = make_pattern(is_causal=False), make_pattern()
     blocked = torch.zeros(8, 8, dtype=torch.bool)
     blocked[:, 6:] = True
     weights = pattern.weights.masked_fill(blocked, 0)
     masked = replace(pattern, weights=weights, blocked=blocked)
     check_maps(fit_maps([masked], max_bytes=ROOM), [masked])
-
-
-def test_the_masked_half_takes_no_room():
-    causal, full = (
-        fit_maps([make_pattern(heads=1, queries=200, is_causal=is_causal)], max_bytes=ROOM)
-        for is_causal in (True, False)
-    )
-    assert size_of(causal) < 0.6 * size_of(full)
-
-
-def test_a_blocked_cell_with_weight_is_shown_and_not_hidden():
-    pattern = make_pattern()
-    weights = pattern.weights.clone()
-    weights[1, 0, 5] = 0.25
-    edited = replace(pattern, weights=weights)
+    weights = causal.weights.clone()
+    weights[1, 0, 5] = 0.25  # as an edit may
+    edited = replace(causal, weights=weights)
     maps = fit_maps([edited], max_bytes=ROOM)
     check_maps(maps, [edited])
     values, _ = read_head(maps, 0, 0, 0, 1)
     assert values[0, 5] == pytest.approx(0.25, abs=0.003)
     assert np.isnan(values[0, 4])
+    half, full = (
+        fit_maps([make_pattern(heads=1, queries=200, is_causal=is_causal)], max_bytes=ROOM)
+        for is_causal in (True, False)
+    )
+    assert size_of(half) < 0.6 * size_of(full)
 
 
 @pytest.mark.parametrize("band", [1 << 20, 300])  # weights that are read at a time
