@@ -68,6 +68,17 @@ class MaskedUnseen(SoftmaxAttention):
         return weights
 
 
+class Talking(SoftmaxAttention):
+    """Heads are mixed by a layer after the softmax."""
+
+    def __init__(self):
+        super().__init__()
+        self.talk = nn.Linear(4, 4)
+
+    def weights(self, query, key):
+        return self.talk(super().weights(query, key).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
 Turned = kind(
     "Turned", weights=lambda self, q, k: usual(self, q, k).mT
 )  # keys share themselves out
@@ -128,6 +139,7 @@ WEIGHTS = [
     Masked,
     MaskedInPlace,
     MaskedUnseen,
+    Talking,
     Turned,
     SinkLeftOut,
     InPlaceByNothing,
@@ -356,6 +368,18 @@ class Channels(SoftmaxAttention):
         return ((query @ key.mT).softmax(-1) @ value.mT).mT
 
 
+class ScaledChannels(SoftmaxAttention):
+    """The same, with scaled values, by einsum."""
+
+    def mix(self, query, key, value):
+        weights = torch.einsum("bhnd,bhne->bhde", query, key).softmax(-1)
+        return torch.einsum("bhde,bhne->bhnd", weights, value)
+
+    def parts(self, x):
+        made = (2 * part(x) for part in (self.query, self.key, self.value))
+        return [part.unflatten(-1, (4, 4)).transpose(1, 2) for part in made]
+
+
 class Slots(SoftmaxAttention):
     """A soft mixture of experts: slots are filled from the tokens, and shared out to them."""
 
@@ -378,6 +402,7 @@ Mapped = kind("Mapped", mix=lambda self, *parts: torch.vmap(one_head)(*parts))
 
 REFUSED: list[tuple[type[Attention], str]] = [
     (Channels, "features of a token"),
+    (ScaledChannels, "features of a token"),
     (Slots, "soft mixture of experts"),
     (OverFeatures, "over features"),
     (KeysAlone, "linear attention"),
