@@ -677,7 +677,7 @@ def test_the_check_at_opening_measures_the_fast_path():
     assert attach(module, example=(x,)).fast_path is None
 
 
-FIND, ADDED = 'point = self._find("multi-head")', "return added == 0.0"
+FIND, ADDED = "point = self._find(_BACKENDS[func])", "return added == 0.0"
 SIDES, HINT = "_with_weights(point, query, key, value,", 'needs_weights and arguments["attn_mask"]'
 HINT += " is not None"
 WHOLE, SUM = "structures = _alternating(blocks, trace) or tuple", "if joined.adds is not None:"
