@@ -54,10 +54,10 @@ def identity_edits(case):
     ]
 
 
-@pytest.mark.parametrize("start", sampled(range(0, 490, 35), 1))
+@pytest.mark.parametrize("start", sampled(range(0, 490, 14), 1))
 def test_an_edit_that_changes_nothing_changes_the_output_by_exactly_nothing(start):
     """Random models and inputs; edits of attention compared on the path they open."""
-    for number in range(start, start + 35):
+    for number in range(start, start + 14):
         case = Case(number)
         dtype = torch.float32 if number % 2 else torch.float64
         case.model = renewed(clay(case.kind, number % 60, dtype), number)

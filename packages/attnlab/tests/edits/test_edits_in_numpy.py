@@ -11,7 +11,7 @@ from .cases import VOCABULARY, Case
 from .kinds import KINDS
 
 BOUND = 1e-12
-FEW, MANY = 16, 200
+FEW, MANY = 13, 200
 
 
 def changed_by(sides, site, array):

@@ -16,6 +16,7 @@ from attnlab.sites import Hook, installed
 from tests.edits.effects.checks import close, pair
 from tests.planting import fault_tests, faults_in
 from tests.random_models import run
+from tests.sampling import sampled
 
 SMOOTH = {"activation": "gelu", "num_layers": 2, "positions": "learned"}
 
@@ -94,7 +95,7 @@ def check_curves(seed):
 CHECKS = {"slope": check_slope, "whole": check_whole_way, "curves": check_curves}
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", sampled([0, 1, 2], 1))
 @pytest.mark.parametrize("name", CHECKS)
 def test_estimates_and_curves_are_what_they_stand_for(name, seed):
     CHECKS[name](seed)
@@ -115,24 +116,6 @@ def test_the_gradients_of_parameters_stay_as_they_are():
     each, other = pair(0)
     patch_all(*each.whole, other, "heads", estimate="gradient", **each.loss)
     assert all(parameter.grad is None for parameter in each.model.parameters())
-
-
-def test_integrated_is_what_captum_gives_for_the_embedding():
-    attr = pytest.importorskip("captum.attr", reason="a comparison; pip install captum")
-    each, other = pair(1, **SMOOTH)
-    found = patch_all(*each.whole, other, "stream", estimate="integrated", **each.loss)
-    plain = run(each)
-    own = prepare_metric(Metric("loss", each.labels), plain)
-
-    def forward(tokens):
-        return own(each.model(tokens), plain).flatten()  # all steps at once
-
-    captum = attr.LayerIntegratedGradients(forward, each.model.embedding)
-    values = captum.attribute(each.inputs, baselines=other, n_steps=16, method="gausslegendre").sum(
-        -1
-    )
-    first = [place.path == "layers.0.residual_before" for place in found.places]
-    close((found.after - found.ends.corrupted)[first].T, values, torch.float64)
 
 
 def test_runs_read_together_are_those_read_one_after_the_other(monkeypatch):

@@ -31,6 +31,7 @@ CORRUPTED = [
     "the dog sat on the mat and the mat sat on the",
 ]
 ALIKE = [CLEAN[0], CLEAN[2]], [CORRUPTED[0], CORRUPTED[2]]  # of as many tokens
+SHORT = ["the cat sat on a", "the cat sat on the"], ["the cat sat on the", "the dog sat on the"]
 
 
 @cache
@@ -120,12 +121,11 @@ def check_by_hand(what, direction, clean, corrupted, **options):
     ],
 )
 def test_a_patch_is_that_of_a_hook_by_hand_on_the_plain_model(what, direction, options):
-    check_by_hand(what, direction, *(texts[:1] for texts in ALIKE), **options)
+    check_by_hand(what, direction, *(texts[1:] for texts in SHORT), **options)
 
 
 def test_pairs_of_different_lengths_are_pooled_without_positions():
-    for direction in ("denoise", "noise"):
-        check_by_hand("heads", direction, CLEAN, CORRUPTED)
+    check_by_hand("heads", "noise", CLEAN, CORRUPTED)
     *_, model = plain()
     found = patch_all(model, CLEAN, CORRUPTED, "mlps")
     assert "correspond: each patch is of all positions" in str(found)
@@ -227,11 +227,11 @@ def test_classes_are_answers_by_their_names():
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
-    """Of 400 draws of 12 pairs whose patches go 0.4 of the way in the mean, the interval holds 0.4
+    """Of 200 draws of 12 pairs whose patches go 0.4 of the way in the mean, the interval holds 0.4
     in about 95 %; were the share of each draw taken as exact, it would in 99 %."""
     draw, held, total = generator(3, "tests", "intervals"), 0, 0
     places = tuple(PatchTarget("layers.0.attention", head) for head in range(5))
-    for _ in range(400):
+    for _ in range(200):
         gaps = 3 + torch.randn(12, generator=draw, dtype=torch.float64)
         noise = 0.5 * torch.randn(5, 12, generator=draw, dtype=torch.float64)
         corrupted = torch.randn(12, generator=draw, dtype=torch.float64)
@@ -286,7 +286,7 @@ def test_pairs_of_a_file_are_read_or_refused(tmp_path):
 
 
 CHECKS = {
-    "stream": partial(check_by_hand, "stream", "denoise", *ALIKE),
+    "stream": partial(check_by_hand, "stream", "denoise", *SHORT),
     "heads": test_pairs_of_different_lengths_are_pooled_without_positions,
     "refusals": test_pairs_that_do_not_fit_are_refused_counted_and_named,
     "masked": test_a_masked_word_is_measured_at_its_mask_and_two_are_refused,

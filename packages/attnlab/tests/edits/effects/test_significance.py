@@ -1,6 +1,5 @@
 """Significance: against exact enumeration on small cases, and by calibration on simulated ones."""
 
-import itertools
 import math
 
 import pytest
@@ -26,7 +25,7 @@ def draws(*shape, seed=0):
 
 def listed_p(values):
     """The share of all sign patterns whose mean is as far from 0 as that of the data."""
-    signs = torch.tensor(list(itertools.product((1.0, -1.0), repeat=len(values)))).double()
+    signs = torch.cartesian_prod(*[torch.tensor([1.0, -1.0]).double()] * len(values))
     sums = (signs @ torch.tensor(values, dtype=torch.float64)).abs()
     return float((sums >= abs(sum(values)) - 1e-12).double().mean())
 
