@@ -9,11 +9,7 @@ from torch import nn
 
 from attnlab.errors import WrongUsage
 from attnlab.parts.attend import attention_scores, attention_weights
-from attnlab.parts.blocks import Block
-from attnlab.parts.feed_forward import FeedForward
-from attnlab.parts.heads import multi_head_attention, share_heads
-from attnlab.parts.positions import Alibi, Rotary
-from attnlab.seeds import isolated
+from attnlab.parts.heads import share_heads
 from attnlab.sites import (
     SITES,
     AttentionCall,
@@ -23,9 +19,10 @@ from attnlab.sites import (
     matches,
     site_names,
 )
+from tests.random_models import make_block
 from tests.sampling import sampled
 
-POSITIONS = {"none": lambda: None, "rotary": Rotary, "alibi": lambda: Alibi(4)}
+POSITIONS = ("none", "rotary", "alibi")
 
 
 class Recorder(Hook):
@@ -46,31 +43,16 @@ class Recorder(Hook):
 class Stack(nn.Module):
     """Two blocks, so that names have paths."""
 
-    def __init__(self, position="none", *, norm_place="pre", is_decoder=False, dropout=0.0):
+    def __init__(self, position="none", **options):
         super().__init__()
-        with isolated(3):
-            self.layers = nn.ModuleList(
-                Block(
-                    multi_head_attention(
-                        28, 4, num_kv_heads=2, position=POSITIONS[position](), dropout=dropout
-                    ),
-                    FeedForward(28, 31, dropout=dropout),
-                    d_model=28,
-                    cross_attention=multi_head_attention(28, 4) if is_decoder else None,
-                    norm_place=norm_place,
-                    dropout=dropout,
-                )
-                for _ in range(2)
-            )
+        options |= {"num_kv_heads": 2, "dtype": torch.float32}
+        blocks = [make_block(position=position, **options) for _ in range(2)]
+        self.layers = nn.ModuleList(blocks)
 
     def forward(self, x, mask="causal", memory=None):
+        seen = None if memory is None else torch.ones(1, 7).bool()
         for layer in self.layers:
-            x = layer(
-                x,
-                mask=mask,
-                memory=memory,
-                memory_mask=None if memory is None else torch.ones(1, 7).bool(),
-            )
+            x = layer(x, mask=mask, memory=memory, memory_mask=seen)
         return x
 
 
