@@ -95,13 +95,11 @@ def test_a_query_that_may_look_at_nothing_gets_zeros_forward_and_backward(need_w
         for dtype in DTYPES:
             query, key, value = case.tensors(dtype, grad=True)
             mask = case.torch_mask(dtype)
-            leaves = [query, key, value] + (
-                [mask.requires_grad_()] if mask.is_floating_point() else []
-            )
+            leaves = [query, key, value]
+            leaves += [mask.requires_grad_()] if mask.is_floating_point() else []
+            options = {"scale": case.scale, "need_weights": need_weights}
             with torch.autograd.set_detect_anomaly(True):
-                output = attend(
-                    query, key, value, mask, scale=case.scale, need_weights=need_weights
-                ).output
+                output = attend(query, key, value, mask, **options).output
                 quietly_backward(output, as_tensor(case.grad_output, dtype))
             assert (output[dead] == 0).all()
             for leaf in leaves:
@@ -198,11 +196,8 @@ def test_a_vast_query_and_a_vast_blocked_key_do_not_overflow_the_fused_kernel():
     key[2] = 1e14
     mask = torch.tensor([[True, True, False]])
     for need_weights in (True, False):
-        assert_close(
-            attend(query, key, value, mask, need_weights=need_weights).output,
-            value[:2].mean(0)[None],
-            1e-6,
-        )
+        output = attend(query, key, value, mask, need_weights=need_weights).output
+        assert_close(output, value[:2].mean(0)[None], 1e-6)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -310,9 +305,8 @@ def test_a_float_mask_is_added_to_the_scores_whatever_its_precision(need_weights
     value = torch.eye(2)
     for dtype in DTYPES:
         mask = torch.tensor([[-1.0, 0.0]], dtype=dtype)  # as [[0, 1]] would
-        output = attend(
-            torch.zeros(1, 1), torch.ones(2, 1), value, mask, need_weights=need_weights
-        ).output
+        query, key = torch.zeros(1, 1), torch.ones(2, 1)
+        output = attend(query, key, value, mask, need_weights=need_weights).output
         assert output.dtype == torch.float32
         assert_close(output, [[1 / (1 + E), E / (1 + E)]], 1e-6)
 
@@ -386,11 +380,8 @@ def test_gradients_are_those_of_finite_differences(mask, need_weights):
         assert torch.autograd.gradgradcheck(output, leaves, raise_exception=False)
     if mask == "float":
         bias = normal(3, 5, dtype=torch.float64).requires_grad_()
-        assert torch.autograd.gradcheck(
-            lambda b: attend(query, key, value, b, need_weights=need_weights).output,
-            bias,
-            raise_exception=False,
-        )
+        of_bias = lambda b: attend(query, key, value, b, need_weights=need_weights).output  # noqa: E731
+        assert torch.autograd.gradcheck(of_bias, bias, raise_exception=False)
 
 
 @PATHS

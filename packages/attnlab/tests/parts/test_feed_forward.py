@@ -54,12 +54,11 @@ def test_each_position_is_treated_by_itself_and_dropout_acts_in_training_only(ac
 
 
 def test_a_hook_on_the_inner_layer_keeps_what_it_saw_also_without_gradients():
-    part = FeedForward(3, 5, activation="gelu")
-    x = torch.randn(2, 7, 3, generator=torch.Generator().manual_seed(0))
+    part, x = make("gelu"), normal(2, 3, 7)
     seen = []
     handle = part.inner.register_forward_hook(lambda module, inputs, output: seen.append(output))
     with torch.no_grad():
         hooked = part(x)
         handle.remove()
-        assert torch.equal(seen[0], part.inner(x))
-        assert torch.equal(hooked, part(x))
+        assert_same(seen[0], part.inner(x))
+        assert_same(hooked, part(x))

@@ -99,14 +99,9 @@ def test_our_heads_are_those_of_torch_with_the_same_weights(d_model, heads, need
     part = make_attention(d_model, heads)
     twin = nn.MultiheadAttention(d_model, heads, batch_first=True).double().eval()
     inner = (part.query, part.key, part.value)
-    twin.load_state_dict(
-        {
-            "in_proj_weight": torch.cat([each.weight for each in inner]),
-            "in_proj_bias": torch.cat([each.bias for each in inner]),
-            "out_proj.weight": part.output.weight,
-            "out_proj.bias": part.output.bias,
-        }
-    )
+    state = {f"out_proj.{name}": getattr(part.output, name) for name in ("weight", "bias")}
+    state |= {f"in_proj_{n}": torch.cat([getattr(p, n) for p in inner]) for n in ("weight", "bias")}
+    twin.load_state_dict(state)
     x, memory = normal(2, 7, d_model), normal(2, 5, d_model, seed=99)
     allowed = normal(7, 5) > -0.5
     allowed[:, 0] = True  # torch has NaN where a query may look at nothing
@@ -178,11 +173,9 @@ def test_what_a_padded_position_holds_reaches_no_other():
         for poison in (float("nan"), float("inf"), 1e30):
             poisoned = x.clone()
             poisoned[0, 4:] = poison
-            outputs = [
-                part(each, mask=mask, need_weights=need_weights).output for each in (x, poisoned)
-            ]
-            assert_close(outputs[1][0, :4], outputs[0][0, :4], 1e-5)
-            assert_close(outputs[1][1], outputs[0][1], 1e-5)
+            clean, dirty = (part(y, mask=mask, need_weights=need_weights) for y in (x, poisoned))
+            assert_close(dirty.output[0, :4], clean.output[0, :4], 1e-5)
+            assert_close(dirty.output[1], clean.output[1], 1e-5)
 
 
 def test_what_is_not_asked_for_is_the_usual():

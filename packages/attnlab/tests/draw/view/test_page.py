@@ -97,7 +97,7 @@ def test_a_page_may_open_with_the_head_that_tells_most_and_says_by_which_rule():
     assert "Shown first" not in view_page(make_layers(), make_layers(), opens="telling")
 
 
-def test_a_recording_of_a_decoder_is_shown_with_its_tokens():
+def test_a_recording_is_shown_with_its_tokens_or_refused_with_what_it_holds():
     decoder = new_model("decoder", vocab_size=5, num_heads=2)
     sites = "layers.*.attention.weights"
     with record(decoder, sites, vocabulary="abcde") as recording, torch.no_grad():
@@ -110,9 +110,13 @@ def test_a_recording_of_a_decoder_is_shown_with_its_tokens():
     assert "<dt>Model</dt><dd>decoder</dd>" in page
     with pytest.raises(WrongUsage, match="rows 0 to 1; got row 2"):
         view_page(recording, row=2)
-
-
-def test_a_recording_of_an_encoder_decoder_has_three_kinds_of_attention():
+    for other, words in (
+        ({"logits": torch.zeros(1, 2, 3)}, r"record weights, .* the recording has logits"),
+        (3, "got an int"),
+        ([], "expected a recording"),
+    ):
+        with pytest.raises(WrongUsage, match=words):
+            view_page(other)
     model = new_model("encoder-decoder", vocab_size=7, d_model=8, num_heads=2, num_layers=1)
     with record(model, "*.weights") as recording, torch.no_grad():
         model(torch.tensor([[6, 5, 4, 3, 2]]), torch.tensor([[0, 1, 2]]))
@@ -120,15 +124,6 @@ def test_a_recording_of_an_encoder_decoder_has_three_kinds_of_attention():
     assert "6 in 3 attentions" in page
     names = '"query_tokens":["0","1","2"],"key_tokens":["6","5","4","3","2"]'
     assert f'"name":"Decoder cross-attention",{names}' in page
-
-
-def test_what_holds_no_weights_is_refused_with_what_it_holds():
-    with pytest.raises(WrongUsage, match=r"record weights, .* the recording has logits"):
-        view_page({"logits": torch.zeros(1, 2, 3)})
-    with pytest.raises(WrongUsage, match="got an int"):
-        view_page(3)
-    with pytest.raises(WrongUsage, match="expected a recording"):
-        view_page([])
 
 
 def test_elsewhere_the_page_is_written_and_opened(tmp_path, monkeypatch):
@@ -143,9 +138,8 @@ def test_elsewhere_the_page_is_written_and_opened(tmp_path, monkeypatch):
     assert isinstance(place, Path)
     assert opened == [place.as_uri()]
     assert "<h1>Here</h1>" in place.read_text()
-    assert write_view(tmp_path / "other.html", make_layers()).read_text() == view_page(
-        make_layers()
-    )
+    written = write_view(tmp_path / "other.html", make_layers()).read_text()
+    assert written == view_page(make_layers())
 
 
 def test_inside_a_notebook_it_is_a_sealed_frame(monkeypatch):
