@@ -10,32 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from attnlab.errors import CouldNotRun
-from attnlab_course.sandbox.jail import probe
 from tests.test_readme_examples import ROOT, blocks
 
-from .test_grading import CALLED, OVERFLOWS, RIGHT, hand_in
+from .test_grading import OVERFLOWS, RIGHT, hand_in
 
-COURSE = 'exercises = ["softmax", "identity"]\n'
+pytestmark = pytest.mark.usefixtures("sandbox")
+
+COURSE = 'exercises = ["softmax", "reflect_model"]\n'
+WORDS = "I would trust it with nothing."
 STATES = {"bob": (0, "graded"), "eve": (0, "waits"), "gil.zip": (1, "refused")}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _sandbox():
-    try:
-        probe()
-    except CouldNotRun as error:
-        pytest.skip(f"no sandbox here: {error}")
-
-
 def school_of(home) -> None:
-    """A class hands in: a zip, two folders, and what was a zip once."""
+    """A class hands in: a zip, a folder, a text that waits for a person, and a broken zip."""
     hand_in(home.here, "course.toml", COURSE)
     home.run("attnlab course start softmax")
     hand_in(home.here, "course/softmax.py", RIGHT)
     home.run('attnlab course submit "Ada" --out inbox/ada.zip')
     hand_in(home.here, "inbox/bob/softmax.py", OVERFLOWS)
-    hand_in(home.here, "inbox/eve/softmax.py", CALLED)
+    hand_in(home.here, "inbox/eve/reflect_model.txt", WORDS)
     hand_in(home.here, "inbox/gil.zip", "this was a zip once")
     (home.here / "results").mkdir()
 
@@ -64,16 +57,16 @@ def test_by_the_page_for_schools_workers_give_what_the_class_gets_and_the_platfo
     before = state_of(home.here / "grades")
     options = "--grades grades --course course.toml"
     command = f"attnlab grade-one inbox/{{0}} {options} -o results/{{0}}.json"
-    at_once = {name: home.start(command.format(name)) for name in ("eve", "gil.zip")}
+    beside = home.start(command.format("bob"))  # many are graded at once
     home.run(one)
+    by_student = {result["student"]: result for result in of_class}
     ada = result_in(home, "ada.json")
     assert (ada["state"], ada["points"]) == ("graded", 9)
-    by_student = {result["student"]: result for result in of_class}
     assert by_student["ada"]["exercises"] == ada["exercises"]
     for name, (status, state) in STATES.items():
-        if name in at_once:
-            printed = at_once[name].communicate(timeout=600)[0]
-            assert at_once[name].returncode == status, printed
+        if name == "bob":
+            printed = beside.communicate(timeout=600)[0]
+            assert beside.returncode == status, printed
         else:
             printed = home.run(command.format(name), status=status).text
         assert printed == ""
@@ -85,11 +78,9 @@ def test_by_the_page_for_schools_workers_give_what_the_class_gets_and_the_platfo
         )
         assert result == by_student[result["student"]]
     assert by_student["bob"]["points"] > 0
-    command = f"attnlab grade-one - --name ann/softmax.py {options}"
-    result = json.loads(home.run(command, typed=RIGHT).out)
-    assert (result["student"], result["state"], result["points"]) == ("ann", "graded", 9)
-    result = json.loads(home.run(f"attnlab grade-one - {options}", status=2).out)
-    assert result["state"] == "failed"
+    typed = f"attnlab grade-one - --name eve/reflect_model.txt {options}"
+    result = json.loads(home.run(typed, typed=WORDS).out)
+    assert (result["exercises"], result["state"]) == (by_student["eve"]["exercises"], "waits")
     assert state_of(home.here / "grades") == before
     send_results(home)
 

@@ -46,14 +46,13 @@ def diagnosis(
     known: dict[object, str | None] = {}
 
     def diagnose(head: DesignedHead) -> str | None:
-        key = tuple((matrix.shape, matrix.tobytes()) for matrix in head.matrices)
-        if key not in known:
-            known[key] = None
+        if head.key not in known:
+            known[head.key] = None
             if head.is_finite and not is_right(head):
                 mistake = look(head) or gain_mistake(head, is_right, short)
                 mistake = mistake or value_mistake(head, values, is_right)
-                known[key] = mistake or _repaired_mistake(head, repairs, is_right)
-        return known[key]
+                known[head.key] = mistake or _repaired_mistake(head, repairs, is_right)
+        return known[head.key]
 
     return diagnose
 

@@ -7,7 +7,7 @@ a task pass through the head, in NumPy float64 with a softmax that does not over
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,11 @@ class DesignedHead:
     def matrices(self) -> list[Floats]:
         """Its matrices, in this order."""
         return [matrix for matrix in (self.Km, self.Qm, self.Vm, self.pos) if matrix is not None]
+
+    @property
+    def key(self) -> object:
+        """What heads of the same numbers have in common: a key of a dictionary."""
+        return tuple((matrix.shape, matrix.tobytes()) for matrix in self.matrices)
 
     @property
     def is_finite(self) -> bool:
@@ -94,10 +99,7 @@ class HeadTrial:
     @cached_property
     def runs(self) -> list[HeadRun]:
         """What the head does, length by length."""
-        return [
-            run_head(self.head, self.task, ids.numpy(), self.dtype)
-            for ids in self.task.inputs_by_length()
-        ]
+        return [run_head(self.head, self.task, ids, self.dtype) for ids in _inputs(self.task)]
 
     def worst(self, lengths: Sequence[int] | None = None) -> "WorstOutput":
         """Return the output that is furthest from its target, among inputs of these letters."""
@@ -121,6 +123,12 @@ class HeadTrial:
             target[row, place],
             run.output[row, place],
         )
+
+
+@cache
+def _inputs(task: VectorTask) -> list[NDArray[np.int64]]:
+    """Return every input of a task, made once: a design is tried on them many times."""
+    return [ids.numpy() for ids in task.inputs_by_length()]
 
 
 @dataclass(frozen=True)
@@ -182,12 +190,15 @@ def judge_weights(
         criterion: says what is wrong with a head; None where nothing is.
         diagnose: names the mistake of a head that is not right; None where it is not known.
     """
+    known: dict[object, str | None] = {}  # a naming of mistakes asks about the same heads again
 
     def judge(answer: Any) -> Failure | None:
         head = read_designed_head(answer, task, positions)
         if isinstance(head, Failure):
             return head
-        words = criterion(head)
+        if head.key not in known:
+            known[head.key] = criterion(head)
+        words = known[head.key]
         return None if words is None else Failure(words, diagnose(head))
 
     case = Case("weights", judge=judge)
