@@ -244,6 +244,7 @@ def accept(headers, kind):
 def _handler_of(platform):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or the body waits for the head to be acknowledged
 
         def respond(self):
             parts = urlsplit(self.path)

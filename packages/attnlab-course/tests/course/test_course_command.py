@@ -1,11 +1,7 @@
 """attnlab course, as a student types it."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
 from contextlib import nullcontext
 
 import pytest
@@ -216,17 +212,20 @@ def test_what_an_instructor_holds_back_is_never_called_solved(capsys, tmp_path):
     assert "has 1 check not run yet" in err
 
 
-def test_watching_checks_each_time_the_file_is_saved_until_ctrl_c(tmp_path, capsys):
+def test_watching_checks_each_time_the_file_is_saved_until_ctrl_c(tmp_path, capsys, monkeypatch):
     run(capsys, "start", "attention")
-    answer = tmp_path / "course" / "attention.py"
-    command = [sys.executable, "-m", "attnlab", "course", "watch", "attention"]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert "watching attention" in watching.stdout.readline()
-    assert "nothing is written yet" in watching.stdout.readline()
-    answer.write_text(WRONG)
-    heard = [watching.stdout.readline() for _ in range(3)]
-    assert "7 of 8 checks pass" in "".join(heard)
-    watching.send_signal(signal.SIGINT)
-    assert watching.wait() == 130
-    watching.stdout.close()
+    looks = []
+
+    def next_look(seconds):
+        looks.append(capsys.readouterr().out)
+        if len(looks) == 1:
+            (tmp_path / "course" / "attention.py").write_text(WRONG)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("attnlab_course.check_commands.time.sleep", next_look)
+    assert run(capsys, "watch", "attention")[0] == 130
+    assert looks[0].startswith("watching attention")
+    assert "nothing is written yet" in looks[0]
+    assert "7 of 8 checks pass" in looks[1]
+    assert looks[2] == ""  # nothing was saved

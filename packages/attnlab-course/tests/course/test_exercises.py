@@ -103,7 +103,10 @@ def test_what_only_a_student_meets_is_found(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # a mistake, no error
-@pytest.mark.parametrize("name", ["softmax", "attention", "multi_head", "layer_norm", "tokenizer"])
+@pytest.mark.parametrize(
+    "name",
+    sampled(["attention", "tokenizer", "softmax", "multi_head", "layer_norm"], 2),
+)
 def test_a_slip_fails_one_check_and_costs_less_than_half_of_the_points(name, monkeypatch):
     """Without the rule that counts it once, the same slips fail several checks."""
     exercise, questions = find_exercise(name), questions_of(name)

@@ -7,9 +7,9 @@ import os
 import re
 import signal
 import time
-import warnings
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -575,7 +575,7 @@ STUDENTS = 24
 
 
 def grade_slowly(room):
-    """Grade the class in a process of its own, which notes each question it asks."""
+    """Grade the class, and note each question."""
 
     class Slow(Here):
         def ask(self, source, path, cases, **more):
@@ -584,26 +584,16 @@ def grade_slowly(room):
                 file.write("x")
             return super().ask(source, path, cases, **more)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
-        process = os.fork()
-    if not process:
-        status = 1
-        try:
-            exercises = exercises_in(room / "exercises")
-            submissions = read_class(room / "submissions", exercises)
-            grade_class(submissions, exercises, room / "grades", lambda: nullcontext(Slow()))
-            status = 0
-        finally:
-            os._exit(status)
-    return process
+    exercises = exercises_in(room / "exercises")
+    submissions = read_class(room / "submissions", exercises)
+    grade_class(submissions, exercises, room / "grades", lambda: nullcontext(Slow()))
 
 
-def kill_again_and_again(room, kills):
+def kill_again_and_again(start, room, kills):
     """Kill a grading so many times at other moments, then let it end; return how often it asked."""
     outcomes = room / "grades" / "outcomes"
     for number in range(kills):
-        process = grade_slowly(room)
+        process = start()
         wanted = len(list(outcomes.rglob("*.json"))) + (number % 3)
         deadline = time.monotonic() + 60
         while os.waitpid(process, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
@@ -612,16 +602,18 @@ def kill_again_and_again(room, kills):
                 os.kill(process, signal.SIGKILL)
                 wanted = math.inf
             time.sleep(0.001)
-    _, status = os.waitpid(grade_slowly(room), 0)
+    _, status = os.waitpid(start(), 0)
     assert status == 0
     return os.path.getsize(room / "asked")
 
 
 @pytest.mark.parametrize("kills", sampled([2, 50], 1))
-def test_a_killed_grading_goes_on_and_loses_and_doubles_nothing(room, hand_in, grade, kills):
+def test_a_killed_grading_goes_on_and_loses_and_doubles_nothing(
+    room, hand_in, grade, forked, kills
+):
     for number in range(STUDENTS):
         hand_in(f"student{number}", {"double.py": [GOOD, SQUARE, RAISES][number % 3]})
-    times = kill_again_and_again(room, kills)
+    times = kill_again_and_again(lambda: forked(partial(grade_slowly, room)), room, kills)
     killed = files_of(room / "grades" / "outcomes")
     assert len(killed) == STUDENTS
     assert STUDENTS <= times <= STUDENTS + 4 * kills  # only what was under way is asked twice

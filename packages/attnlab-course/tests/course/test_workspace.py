@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 
@@ -56,16 +57,22 @@ EXERCISE = Exercise("Twice")
 '''
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def attention():
     return find_exercise("attention")
 
 
+@pytest.fixture(scope="module")
+def started(tmp_path_factory, attention):
+    """A folder in which attention is begun, drawn once."""
+    folder = tmp_path_factory.mktemp("started")
+    Workspace(folder).start(attention)
+    return folder
+
+
 @pytest.fixture
-def begun(tmp_path, attention):
-    workspace = Workspace(tmp_path / "course")
-    workspace.start(attention)
-    return workspace
+def begun(tmp_path, started):
+    return Workspace(shutil.copytree(started, tmp_path / "course"))
 
 
 def test_a_file_is_cells_and_a_starter_has_none_of_the_solution():
