@@ -43,6 +43,7 @@ def test_a_banned_name_is_found(how):
 
 LINES = {
     "after words of it": ('"""No softmax."""\n# softmax\nx = "softmax"\ntorch.softmax(x, 0)', 4),
+    "after a parameter of the name": ("def f(softmax):\n    return torch.softmax(softmax, 0)", 2),
     "in a chain": ("x = (\n    scores\n    .softmax(-1)\n)", 3),
     "imported": ("from torch import softmax\ndef f(x):\n    return softmax(x, 0)", 3),
     "imported under another name": ("from torch import softmax as s\ns(x)", 1),

@@ -38,7 +38,7 @@ CLASS = {
 
 
 @pytest.fixture
-def room(tmp_path, monkeypatch):
+def room(tmp_path, monkeypatch, capsys):
     """A class that is graded, with a review and the points of a text filled in."""
     grade_here(monkeypatch)
     monkeypatch.setattr(one_submission, "probe", lambda: None)
@@ -60,15 +60,12 @@ def room(tmp_path, monkeypatch):
     (tmp_path / "grades" / "texts.csv").write_text(
         "student,exercise,answer,criterion,points\nalice,why,,names the width,1\n"
     )
+    grade_all(tmp_path)
     return tmp_path
 
 
-def graded_class(room, capsys):
-    """Grade the class, and return its results by student."""
-    capsys.readouterr()
+def grade_all(room):
     grade(room / "class", out=room / "grades", course=room / "course.toml", as_json=True)
-    students = json.loads(capsys.readouterr().out)["students"]
-    return {result["student"]: result for result in students}
 
 
 def result_of(room, capsys, submission, **options):
@@ -80,7 +77,8 @@ def result_of(room, capsys, submission, **options):
 
 
 def test_each_result_is_the_one_of_the_class_and_nothing_is_kept(room, capsys):
-    of_class = graded_class(room, capsys)
+    students = json.loads(capsys.readouterr().out)["students"]
+    of_class = {result["student"]: result for result in students}
     before = state_of(room)
     states = {}
     for path in sorted((room / "class").iterdir()):
@@ -111,7 +109,7 @@ def test_a_worker_without_the_list_finds_what_the_instructor_filled_in(room, cap
     """The sheet has the student's name, and the file the one that a file can have."""
     (room / "class" / "Ada-Lovelace_double.py").write_text(MULTIPLIES)
     (room / "students.csv").write_text("student\nAda Lovelace\n")
-    graded_class(room, capsys)
+    grade_all(room)
     sheet = room / "grades" / "reviews.csv"
     row = next(line for line in sheet.read_text().splitlines() if "Ada Lovelace" in line)
     sheet.write_text(sheet.read_text().replace(row, row.replace('"",', '"accept",', 1)))
@@ -130,7 +128,6 @@ def test_the_questions_are_drawn_with_the_seed_of_the_class(room, capsys, monkey
         seeds.append(file.read_text() if file.exists() else "another")
         return grade_class(submissions, exercises, folder, *more, **options)
 
-    graded_class(room, capsys)
     monkeypatch.setattr(one_submission, "grade_class", note_seed)
     result_of(room, capsys, room / "class" / "bob.zip")
     monkeypatch.setattr(one_submission, "_SHEETS", ("reviews.csv",))  # the planted fault
@@ -139,7 +136,6 @@ def test_the_questions_are_drawn_with_the_seed_of_the_class(room, capsys, monkey
 
 
 def test_a_file_with_the_name_of_a_key_is_graded_under_the_name_of_its_student(room, capsys):
-    graded_class(room, capsys)
     (room / "8f3a").write_bytes(CLASS["bob.zip"])
     assert result_of(room, capsys, room / "8f3a", name="bob.zip")[1]["student"] == "bob"
     status, result = result_of(room, capsys, room / "8f3a")
@@ -147,7 +143,6 @@ def test_a_file_with_the_name_of_a_key_is_graded_under_the_name_of_its_student(r
 
 
 def test_the_time_of_the_one_who_received_it_counts(room, capsys):
-    graded_class(room, capsys)
     late = result_of(room, capsys, room / "class" / "dora.zip")[1]
     punctual = result_of(
         room, capsys, room / "class" / "dora.zip", submitted="2026-12-01T17:00:00+01:00"
@@ -156,7 +151,6 @@ def test_the_time_of_the_one_who_received_it_counts(room, capsys):
 
 
 def test_the_logs_of_several_students_in_one_zip_are_refused(room, capsys):
-    graded_class(room, capsys)
     (room / "two.zip").write_bytes(zip_of({"ann.json": LOG, "ben.json": LOG}))
     status, result = result_of(room, capsys, room / "two.zip")
     assert (status, result["state"], result["student"]) == (1, "unlisted", "two")
@@ -164,7 +158,6 @@ def test_the_logs_of_several_students_in_one_zip_are_refused(room, capsys):
 
 
 def test_more_than_may_be_handed_in_is_refused(room, capsys, monkeypatch):
-    graded_class(room, capsys)
     monkeypatch.setattr(one_submission, "MOST_BYTES", 99)
     monkeypatch.setattr("attnlab_course.grading.submission_files.MOST_BYTES", 99)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CLASS["alice.zip"])))
@@ -173,40 +166,30 @@ def test_more_than_may_be_handed_in_is_refused(room, capsys, monkeypatch):
     assert "alice.zip was left out: it has over 99 bytes" in result["problems"]
 
 
-@pytest.mark.parametrize(
-    ("options", "status", "words"),
-    [
-        ({"name": "../../alice.zip"}, 2, "--name must be FILE or FOLDER/FILE"),
-        ({"name": "/alice.zip"}, 2, "--name must be FILE or FOLDER/FILE"),
-        ({"name": "a" * 300 + ".zip"}, 3, "could not write"),
-        ({"submission": "-"}, 2, "--name says what the file is"),
-        ({"submission": "nothing.zip"}, 3, "there is no nothing.zip"),
-        ({"submitted": "yesterday"}, 2, "--submitted must be a time"),
-        ({"seconds": 0}, 2, "--seconds must be at least 1; got 0"),
-        ({"course": Path("own.toml")}, 3, "could not read own.toml"),
-        ({"grades": Path("class")}, 3, "there is no grading.json in class"),
-    ],
-)
-def test_a_call_that_cannot_be_met_gives_a_result_with_the_reason(
-    room, capsys, options, status, words
-):
-    graded_class(room, capsys)
-    options = {"submission": room / "class" / "alice.zip", **options}
-    given, result = result_of(room, capsys, **options)
-    assert (given, result["state"]) == (status, "failed")
-    assert words in result["error"]
+WRONG_CALLS = [
+    ({"name": "../../alice.zip"}, 2, "--name must be FILE or FOLDER/FILE"),
+    ({"name": "/alice.zip"}, 2, "--name must be FILE or FOLDER/FILE"),
+    ({"name": "a" * 300 + ".zip"}, 3, "could not write"),
+    ({"submission": "-"}, 2, "--name says what the file is"),
+    ({"submission": "nothing.zip"}, 3, "there is no nothing.zip"),
+    ({"submitted": "yesterday"}, 2, "--submitted must be a time"),
+    ({"seconds": 0}, 2, "--seconds must be at least 1; got 0"),
+    ({"course": Path("own.toml")}, 3, "could not read own.toml"),
+    ({"grades": Path("class")}, 3, "there is no grading.json in class"),
+    ({"course": Path("all.toml")}, 2, "must list the exercises that count"),
+]
 
 
-def test_without_a_list_of_exercises_that_count_nothing_is_graded(room, capsys):
-    graded_class(room, capsys)
-    (room / "course.toml").write_text('folder = "own"\n')
-    status, result = result_of(room, capsys, room / "class" / "alice.zip")
-    assert (status, result["state"]) == (2, "failed")
-    assert "must list the exercises that count" in result["error"]
+def test_a_call_that_cannot_be_met_gives_a_result_with_the_reason(room, capsys):
+    (room / "all.toml").write_text('folder = "own"\n')
+    for options, status, words in WRONG_CALLS:
+        options = {"submission": room / "class" / "alice.zip", **options}
+        given, result = result_of(room, capsys, **options)
+        assert (given, result["state"]) == (status, "failed"), options
+        assert words in result["error"]
 
 
 def test_an_error_of_our_own_and_too_little_memory_give_results(room, capsys, monkeypatch):
-    graded_class(room, capsys)
     for error, words in (
         (KeyError("bug"), "KeyError: 'bug'"),
         (MemoryError(), "there is not enough memory for this"),
@@ -222,22 +205,14 @@ def test_an_error_of_our_own_and_too_little_memory_give_results(room, capsys, mo
 
 
 def test_the_result_goes_into_a_file_whole(room, capsys):
-    graded_class(room, capsys)
-    assert (
-        grade_one(
-            str(room / "class" / "bob.zip"),
-            grades=room / "grades",
-            course=room / "course.toml",
-            out=room / "bob.json",
-        )
-        == 0
-    )
+    capsys.readouterr()
+    options = {"grades": room / "grades", "course": room / "course.toml", "out": room / "bob.json"}
+    assert grade_one(str(room / "class" / "bob.zip"), **options) == 0
     assert capsys.readouterr().out == ""
     assert json.loads((room / "bob.json").read_text())["student"] == "bob"
 
 
 def test_after_the_deadline_no_exercise_is_begun(room, capsys, monkeypatch):
-    graded_class(room, capsys)
     monkeypatch.undo()  # real workers, which are not even started
     monkeypatch.chdir(room)
     monkeypatch.setattr("attnlab_course.grading.course_file.exercise_names", lambda: ["attention"])

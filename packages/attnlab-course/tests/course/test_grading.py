@@ -279,20 +279,6 @@ def test_what_went_wrong_stands_on_the_class_page_and_in_the_table(room, hand_in
         assert (f'<p class="note">{reason}</p>' in page) == bool(reason)
 
 
-def test_a_review_shows_the_line_of_the_use_and_not_of_a_definition(room, hand_in, grade):
-    program = "import numpy\ndef double(multiply):\n    return float(numpy.multiply(multiply, 2))\n"
-    hand_in("alice", {"double.py": program})
-    grade()
-    assert "in line 3, return float(" in (room / "grades" / "reviews.csv").read_text()
-
-
-def test_a_review_shows_no_comment_that_holds_the_name(room, hand_in, grade):
-    program = "import numpy\n# Do not multiply.\ndef double(x):\n    return numpy.multiply(x, 2)\n"
-    hand_in("alice", {"double.py": program})
-    grade()
-    assert "in line 4, return numpy." in (room / "grades" / "reviews.csv").read_text()
-
-
 def test_texts_wait_for_points_and_keep_them(room, hand_in, grade):
     hand_in("alice", {"why.txt": "because"})
     book = grade()

@@ -483,11 +483,6 @@ def test_a_name_that_is_nearly_right_is_told():
     assert not outcome.is_blank
 
 
-def test_the_largest_difference_is_told_with_its_place():
-    found = difference(RIGHT, RIGHT + torch.tensor([[0.0, 0.0], [1e-5, 0.0]]), 1e-9)
-    assert "they differ by 1e-05 at most, at [1, 0]" in found.words
-
-
 TOO_LARGE = {
     "one array": f"torch.zeros({MOST_NUMBERS + 1})",
     "a list": "[0] * 300_000",

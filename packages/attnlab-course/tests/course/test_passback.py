@@ -332,20 +332,20 @@ def test_without_the_next_page_members_would_be_missed(room, platform, capsys, m
     assert counts(send(room, capsys)[1]) == [2, 0, 0, 4]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"token_url": "http://school.example/token"}, "must be an address that begins with https"),
-        ({"line_items": ""}, "needs line_items with assignment or line_item"),
-        ({"memberships": ""}, "needs memberships or users"),
-        ({"client": "x"}, "there is no 'client'; did you mean 'client_id'"),
-        ({"key_id": ""}, "needs key_id"),
-    ],
-)
-def test_a_platform_file_that_makes_no_sense_is_refused(room, platform, capsys, changes, words):
-    edit_settings(room, platform=platform, **changes)
-    with pytest.raises(WrongUsage, match=words):
-        send(room, capsys)
+WRONG_SETTINGS = {
+    ("token_url", "http://school.example/token"): "must be an address that begins with https",
+    ("line_items", ""): "needs line_items with assignment or line_item",
+    ("memberships", ""): "needs memberships or users",
+    ("client", "x"): "there is no 'client'; did you mean 'client_id'",
+    ("key_id", ""): "needs key_id",
+}
+
+
+def test_a_platform_file_that_makes_no_sense_is_refused(room, platform, capsys):
+    for (name, value), words in WRONG_SETTINGS.items():
+        edit_settings(room, platform=platform, **{name: value})
+        with pytest.raises(WrongUsage, match=words):
+            send(room, capsys)
 
 
 def test_a_key_that_is_none_and_a_folder_without_grades_are_refused(room, platform, capsys):
