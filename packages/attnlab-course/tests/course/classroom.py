@@ -13,8 +13,9 @@ import pytest
 from attnlab.errors import CouldNotRun
 from attnlab_course.cases import make_questions
 from attnlab_course.catalog import find_exercise, load_exercise
+from attnlab_course.judge import judge
 from attnlab_course.sandbox.jail import probe
-from attnlab_course.sandbox.replies import ask_here
+from attnlab_course.sandbox.replies import ask_here, ask_names
 from attnlab_course.workspace import FORM
 
 DOUBLE = '''
@@ -137,6 +138,12 @@ def sandbox():
         return probe()
     except CouldNotRun as error:
         pytest.skip(f"no sandbox here: {error}")
+
+
+def outcome_of_weights(name, matrices):
+    """Return the outcome of a design: what its `weights()` returns."""
+    questions = questions_of(name)
+    return judge(questions, ask_names({"weights": lambda: matrices}, questions.encoded))
 
 
 def log_of(*events):

@@ -3,6 +3,7 @@
 import json
 import re
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -31,11 +32,17 @@ def run(capsys, *arguments):
     return status, *capsys.readouterr()
 
 
-def test_a_hint_begins_with_the_mistake_that_the_last_check_found(capsys, tmp_path):
+def begin(capsys, name, source):
+    """Begin an exercise, write an answer, and return its file."""
+    run(capsys, "start", name)
+    answer = Path("course", f"{name}.py")
+    answer.write_text(source)
+    return answer
+
+
+def test_a_hint_begins_with_the_mistake_that_the_last_check_found(capsys):
     """It is told once; then, or without a mistake that is known, the ladder begins."""
-    run(capsys, "start", "attention")
-    answer = tmp_path / "course" / "attention.py"
-    answer.write_text(WRONG)
+    answer = begin(capsys, "attention", WRONG)
     run(capsys, "check")
     out = run(capsys, "hint", "attention")[1]
     assert out.startswith(find_exercise("attention").mistake("no scaling").says)
@@ -49,12 +56,11 @@ def test_a_hint_begins_with_the_mistake_that_the_last_check_found(capsys, tmp_pa
     assert "2 of " in out
 
 
-def test_a_hint_is_on_the_check_that_failed_where_the_mistake_is_not_known(capsys, tmp_path):
+def test_a_hint_is_on_the_check_that_failed_where_the_mistake_is_not_known(capsys):
     """Once, and then the ladder begins."""
-    run(capsys, "start", "decoder_layer")
     answer = solution_text(find_exercise("decoder_layer").source)
     wrong = answer.replace("source_mask[:, None, :]", "source_mask[:, None, :].roll(1, 0)")
-    (tmp_path / "course" / "decoder_layer.py").write_text(wrong)
+    begin(capsys, "decoder_layer", wrong)
     assert "✗ source mask" in run(capsys, "check")[1]
     out = run(capsys, "hint", "decoder_layer")[1]
     assert out.startswith("On the check source mask: The source's mask (batch, keys) holds for")
@@ -75,16 +81,13 @@ def test_several_exercises_are_begun_at_once_and_other_commands_take_one(capsys,
 
 
 @pytest.mark.parametrize("source", ["", "# %%\nimport torch\n"])
-def test_an_answer_that_was_emptied_is_not_written_yet(source, capsys, tmp_path):
-    run(capsys, "start", "softmax")
-    (tmp_path / "course" / "softmax.ipynb").unlink()
-    (tmp_path / "course" / "softmax.py").write_text(source)
+def test_an_answer_that_was_emptied_is_not_written_yet(source, capsys):
+    begin(capsys, "softmax", source).with_suffix(".ipynb").unlink()
     assert run(capsys, "check", "softmax")[1].startswith("softmax: nothing is written yet")
 
 
-def test_a_function_in_place_of_a_class_is_told_with_what_is_asked_for(capsys, tmp_path):
-    run(capsys, "start", "layer_norm")
-    (tmp_path / "course" / "layer_norm.py").write_text("def layer_norm(x):\n    return x\n")
+def test_a_function_in_place_of_a_class_is_told_with_what_is_asked_for(capsys):
+    begin(capsys, "layer_norm", "def layer_norm(x):\n    return x\n")
     asked = "the exercise asks for a class LayerNormalization"
     out = run(capsys, "check", "layer_norm")[1]
     assert out.startswith(f"layer_norm: you defined layer_norm; {asked}\n")
@@ -114,12 +117,9 @@ def test_an_answer_sheet_that_is_not_filled_in_is_no_try(name, capsys, tmp_path)
     assert (row["state"] == "started") == is_blank
 
 
-def test_a_hint_without_a_line_to_show_is_the_one_on_the_subject(capsys, tmp_path):
-    run(capsys, "start", "softmax")
-    answer = (
-        "import torch\ndef softmax(x, dim=-1):\n    e = torch.exp(x)\n    return e / e.sum(dim)\n"
-    )
-    (tmp_path / "course" / "softmax.py").write_text(answer)
+def test_a_hint_without_a_line_to_show_is_the_one_on_the_subject(capsys):
+    sum_lost = "    e = torch.exp(x)\n    return e / e.sum(dim)\n"
+    begin(capsys, "softmax", f"import torch\ndef softmax(x, dim=-1):\n{sum_lost}")
     assert "`keepdim=True` is missing" in run(capsys, "check", "softmax")[1]
     out = run(capsys, "hint", "softmax")[1]
     assert "1 of 4" not in out
@@ -129,13 +129,10 @@ def test_a_hint_without_a_line_to_show_is_the_one_on_the_subject(capsys, tmp_pat
         assert newest == number
 
 
-def test_what_an_exercise_bans_is_told_at_the_check_and_at_the_hand_in(capsys, tmp_path):
-    run(capsys, "start", "softmax")
-    answer = tmp_path / "course" / "softmax.py"
+def test_what_an_exercise_bans_is_told_at_the_check_and_at_the_hand_in(capsys):
+    called = "import torch\ndef softmax(scores, dim=-1):\n    return scores.softmax(dim)\n"
+    answer = begin(capsys, "softmax", called)
     warning = "uses softmax, which this exercise does not allow; a teacher will look at it"
-    answer.write_text(
-        "import torch\ndef softmax(scores, dim=-1):\n    return scores.softmax(dim)\n"
-    )
     assert warning in " ".join(run(capsys, "check")[1].split())
     assert f"softmax {warning}" in " ".join(run(capsys, "submit", "Ada")[1].split())
     own = "scores.exp() / scores.exp().sum(dim, keepdim=True)"
@@ -143,10 +140,8 @@ def test_what_an_exercise_bans_is_told_at_the_check_and_at_the_hand_in(capsys, t
     assert "does not allow" not in run(capsys, "check")[1] + run(capsys, "submit", "Ada")[1]
 
 
-def test_an_answer_that_was_never_checked_is_not_said_to_fail(capsys, tmp_path):
-    run(capsys, "start", "attention")
-    answer = tmp_path / "course" / "attention.py"
-    answer.write_text(WRONG)
+def test_an_answer_that_was_never_checked_is_not_said_to_fail(capsys):
+    begin(capsys, "attention", WRONG)
     out = run(capsys, "submit", "Ada")[1]
     assert "handed in, though never checked: attention" in out
     assert "did not pass" not in out
@@ -182,10 +177,8 @@ def test_what_is_mistyped_is_told_in_one_sentence(capsys, words, status, told):
     assert err.count("\n") == 1
 
 
-def test_beginning_again_keeps_the_answer_unless_it_is_asked(capsys, tmp_path):
-    run(capsys, "start", "softmax")
-    answer = tmp_path / "course" / "softmax.py"
-    answer.write_text("mine = 1\n")
+def test_beginning_again_keeps_the_answer_unless_it_is_asked(capsys):
+    answer = begin(capsys, "softmax", "mine = 1\n")
     status, _, err = run(capsys, "start", "softmax")
     assert status == 3
     assert "left as it is" in err

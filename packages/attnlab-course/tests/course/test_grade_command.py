@@ -19,6 +19,17 @@ def room(tmp_path, monkeypatch):
     return tmp_path
 
 
+def grade_room(room, capsys):
+    """Grade the class, and return what is printed, without its lines."""
+    grade(room / "submissions", out=room / "grades", course=room / "course.toml", quiet=True)
+    return " ".join(capsys.readouterr().out.split())
+
+
+def add_to_course(room, line):
+    with (room / "course.toml").open("a") as file:
+        file.write(line)
+
+
 def test_a_cut_message_says_so_and_a_student_has_one_name_in_all_files(room, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     many = {"double.py": GOOD, **{f"an_answer_to_nothing_{n}.py": "" for n in range(9)}}
@@ -27,11 +38,8 @@ def test_a_cut_message_says_so_and_a_student_has_one_name_in_all_files(room, mon
         handed_in({"double.py": MULTIPLIES, "why.txt": "so"})
     )
     (room / "students.csv").write_text("student\nAda Lovelace\nGrace Hopper\n")
-    with (room / "course.toml").open("a") as file:
-        file.write('students = "students.csv"\n')
-    out, course = room / "grades", room / "course.toml"
-    grade(room / "submissions", out=out, course=course, quiet=True)
-    told = " ".join(capsys.readouterr().out.split())
+    add_to_course(room, 'students = "students.csv"\n')
+    told, out = grade_room(room, capsys), room / "grades"
     assert "an_answer_to_nothing_8.py was passed over: its name is not that of an exercise" in told
     assert "…" in told
     assert "1 answer uses banned functions" in told
@@ -57,8 +65,7 @@ def test_a_download_that_was_not_unpacked_is_refused_and_its_cell_is_a_question(
 def test_a_note_beside_the_submissions_is_passed_over_and_not_counted(room, capsys):
     (room / "submissions" / "Ada.zip").write_bytes(zip_of({"double.py": GOOD}))
     (room / "submissions" / "notes.txt").write_text("Of mine.")
-    grade(room / "submissions", out=room / "grades", course=room / "course.toml", quiet=True)
-    told = " ".join(capsys.readouterr().out.split())
+    told = grade_room(room, capsys)
     assert "1 handed in: 1 read, 0 refused" in told
     assert "passed over, as they are no submissions: notes.txt" in told
 
@@ -72,11 +79,8 @@ def test_a_file_that_cannot_be_read_waits_beside_one_that_can(room, capsys):
     other.mkdir()
     (other / "double.py").write_text(GOOD)
     (other / "homework.ipynb").write_text("{")
-    with (room / "course.toml").open("a") as file:
-        file.write('exercises = ["attention", "double", "pair"]\n')
-    out = room / "grades"
-    grade(room / "submissions", out=out, course=room / "course.toml", quiet=True)
-    told = " ".join(capsys.readouterr().out.split())
+    add_to_course(room, 'exercises = ["attention", "double", "pair"]\n')
+    told, out = grade_room(room, capsys), room / "grades"
     assert "double: double.py could not be read: it is no text" in told
     table = (out / "grades.csv").read_text().splitlines()
     assert table[2].split(",")[3:5] == ['"?"', '"0"']
@@ -101,15 +105,14 @@ def test_a_file_that_cannot_be_read_waits_beside_one_that_can(room, capsys):
         ("student,identifier\nAda Lovelace,\n", '"Participant 1001","Ada Lovelace","","4"'),
     ],
 )
-def test_moodle_gets_the_name_and_the_identifier_that_it_wrote(room, listed, cells):
+def test_moodle_gets_the_name_and_the_identifier_that_it_wrote(room, capsys, listed, cells):
     folder = room / "submissions" / "Ada Lovelace_1001_assignsubmission_file_"
     folder.mkdir()
     (folder / "double.py").write_text(GOOD)
     if listed:
         (room / "students.csv").write_text(listed)
-        with (room / "course.toml").open("a") as file:
-            file.write('students = "students.csv"\n')
-    grade(room / "submissions", out=room / "grades", course=room / "course.toml", quiet=True)
+        add_to_course(room, 'students = "students.csv"\n')
+    grade_room(room, capsys)
     table = (room / "grades" / "moodle.csv").read_text().splitlines()
     assert [line.startswith(cells) for line in table] == [False, True]
     name = re.search('"Participant [0-9]+","([^"]+)"', cells)[1]
