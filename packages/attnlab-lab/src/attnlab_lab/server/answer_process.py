@@ -55,11 +55,11 @@ _SHOWN = ("default", "is_optional", "low", "high", "choices", "expected", "comme
 
 def _experiments() -> list[dict[str, object]]:
     """Describe all experiments and their settings."""
-    found: list[dict[str, object]] = []
+    experiments: list[dict[str, object]] = []
     for name, entry in registry.experiments().items():
         settings = list(map(_described, registry.find(name).config_class.options()))
-        found.append({"name": name, "summary": entry.summary, "settings": settings})
-    return found
+        experiments.append({"name": name, "summary": entry.summary, "settings": settings})
+    return experiments
 
 
 def _described(option: Option) -> dict[str, object]:

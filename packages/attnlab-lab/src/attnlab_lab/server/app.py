@@ -149,12 +149,12 @@ def _add_jobs(app: FastAPI, lab: Lab) -> None:
     jobs = lab.jobs
 
     @app.post("/api/jobs", status_code=201)
-    async def start(asked: JobRequest) -> object:
+    async def start(body: JobRequest) -> object:
         jobs.take_place()
-        checked = await lab.answers.ask("check", asked.model_dump())
+        checked = await lab.answers.ask("check", body.model_dump())
         if checked.status_code != 200:
             return checked
-        request = Request(**asked.model_dump() | json.loads(bytes(checked.body)))
+        request = Request(**body.model_dump() | json.loads(bytes(checked.body)))
         return jobs.describe(jobs.start(request))
 
     @app.get("/api/jobs")

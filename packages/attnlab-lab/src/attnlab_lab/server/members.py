@@ -81,9 +81,9 @@ def _members(folder: str, text: str) -> dict[str, object]:
 
 def _figures(population: Population, text: str) -> dict[str, object]:
     """Describe all that is known of the first members but their attention."""
-    number, steps, told = min(len(population), MOST_COMPARED), population.steps, str(population)
+    number, steps, words = min(len(population), MOST_COMPARED), population.steps, str(population)
     if number < len(population):
-        told += f"; the first {number:,} are shown here"
+        words += f"; the first {number:,} are shown here"
 
     def first_of(name: str) -> Any:
         return next(population.blocks.column(name))[:number]  # a block has no fewer members
@@ -97,7 +97,7 @@ def _figures(population: Population, text: str) -> dict[str, object]:
         "experiment": population.experiment,
         "text": text,
         "settings": population.config.to_mapping(),
-        "told": told,
+        "told": words,
         "problem": asdict(population.problem_description),
         "names": list(map(population.name, range(number))),
         "solvedAt": population.solved_at[:number],
@@ -115,10 +115,10 @@ def _member(folder: str, member: str) -> dict[str, object]:
     """Describe one member as a run is described: its config and the course of its training."""
     population = open_population(folder)
     index = population.index(member)
-    own = {"seed": population.seeds[index], "settings": population.config.to_mapping()}
+    member_config = {"seed": population.seeds[index], "settings": population.config.to_mapping()}
     block, row = divmod(index, population.blocks.size)
     metrics = population.blocks[block].history.lines(row)
-    return {"config": {**population.description, **own}, "claims": [], "metrics": metrics}
+    return {"config": {**population.description, **member_config}, "claims": [], "metrics": metrics}
 
 
 def open_member(path: Path) -> tuple[Report, nn.Module, Config]:

@@ -117,8 +117,8 @@ def _ask_model(
         after = _passed(name, written, text, json.dumps(edits))
     question, inputs = _asked(name, written, text)
     heads = []
-    for own, means in before.means.items():
-        heads.append({"name": own, "before": means, "after": after.means[own]})
+    for head_name, means in before.means.items():
+        heads.append({"name": head_name, "before": means, "after": after.means[head_name]})
     if head not in before.means:
         head = next(iter(before.means))
     answer: dict[str, object] = {
