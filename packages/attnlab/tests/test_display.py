@@ -46,8 +46,7 @@ def model():
 
 
 IDS = torch.arange(60).reshape(3, 20) % 20
-
-
+ZERO_HEAD = attnlab.ZeroHead(layer=0, head=0)
 CONTENT = ReportContent(title="", subtitle="", facts=[], sections=[])
 
 
@@ -162,7 +161,7 @@ EXAMPLES = {
     "Assessed": lambda: assess(torch.rand(40, 12)),
     "Attention": lambda: attnlab.attend(*[torch.rand(2, 99, 8)] * 3),
     "Attribution": lambda: attnlab.direct_logits(model(), IDS),
-    "Both": lambda: attnlab.effect(model(), IDS, attnlab.ZeroHead(layer=0, head=0)).logits,
+    "Both": lambda: attnlab.effect(model(), IDS, ZERO_HEAD).logits,
     "CellOutcome": lambda: sweep().cells[0],
     "Census": census,
     "Certificate": certificate,
@@ -171,11 +170,9 @@ EXAMPLES = {
     "RecordingComparison": lambda: recording().compare(recording()),
     "Document": document,
     "EditableView": editable_view,
-    "Effect": lambda: attnlab.effect(
-        model(), IDS, attnlab.ZeroHead(layer=0, head=0), sites="*", num_tokens=2
-    ),
+    "Effect": lambda: attnlab.effect(model(), IDS, ZERO_HEAD, sites="*", num_tokens=2),
     "Example": lambda: found().examples(found().heads[0])[0],
-    "Fork": lambda: attnlab.fork(question(), attnlab.ZeroHead(layer=0, head=0)),
+    "Fork": lambda: attnlab.fork(question(), ZERO_HEAD),
     "CompiledProgram": compiled,
     "ModelProof": lambda: attnlab.prove(compiled(), library.hist(NAMES)),
     "PopulationProof": lambda: PopulationProof(
@@ -340,7 +337,7 @@ def test_a_result_shows_itself_in_a_few_lines_and_in_a_notebook_as_a_small_harml
     assert "tensor(" not in page
 
 
-def test_a_table_is_scrolled_by_keyboard_and_has_no_header_without_words():
+def test_a_table_is_scrolled_by_keyboard_and_what_cannot_be_read_says_why():
     @displayed
     class Small:
         def _card(self):
@@ -350,6 +347,15 @@ def test_a_table_is_scrolled_by_keyboard_and_has_no_header_without_words():
     assert page.startswith('<div style="overflow-x:auto" tabindex="0">')
     assert '<td style="text-align:left"></td><th style="text-align:left">bound</th>' in page
 
+    @displayed
+    class Damaged:
+        def _card(self):
+            raise CouldNotRun("the file is damaged.")
+
+    assert repr(Damaged()) == "Damaged: the file is damaged."
+    values = {"a": 1}, [torch.zeros(3)], float("nan"), "a\nb"
+    assert list(map(short, values)) == ["1 item", "1 item", "nan", "a b"]
+
 
 def test_a_result_without_a_short_form_is_caught():
     class Fat(typing.NamedTuple):
@@ -358,15 +364,6 @@ def test_a_result_without_a_short_form_is_caught():
     fat = Fat(torch.zeros(40, 40))
     assert "tensor(" in repr(fat)
     assert repr(displayed(Fat)(fat.values)) == "Fat\n  values  float32 (40, 40)"
-
-
-def test_a_result_that_cannot_be_read_says_why_instead_of_failing():
-    @displayed
-    class Damaged:
-        def _card(self):
-            raise CouldNotRun("the file is damaged.")
-
-    assert repr(Damaged()) == "Damaged: the file is damaged."
 
 
 def test_what_is_left_out_is_counted():
@@ -397,7 +394,7 @@ def test_a_table_of_many_heads_says_first_which_are_the_largest():
     names = [name.split()[0] for name in lines[1].removeprefix("  largest  ").split(", ")]
     assert names == [f"{place.path.split('.')[1]}.{place.head}" for place in places]
     assert lines[1].split()[2].rstrip(",") == f"{effects[0]:+.4g}"
-    change = str(attnlab.effect(deep, IDS, attnlab.ZeroHead(layer=0, head=0)))
+    change = str(attnlab.effect(deep, IDS, ZERO_HEAD))
     assert f"of {IDS.numel()} positions the likeliest token changes" in change
     few = attnlab.ablate(deep, IDS, parts="layers.0.attention")
     assert "largest" not in repr(few)
@@ -413,10 +410,3 @@ def test_results_with_rows_become_a_data_frame_where_pandas_is(monkeypatch):
         found.frame()
     with pytest.raises(CouldNotRun, match="pandas"):
         frame([])
-
-
-def test_values_are_written_in_few_letters():
-    assert short({"a": 1}) == "1 item"
-    assert short([torch.zeros(3)]) == "1 item"
-    assert short(float("nan")) == "nan"
-    assert short("a\nb") == "a b"

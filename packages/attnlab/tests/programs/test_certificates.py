@@ -219,6 +219,7 @@ def forged(folder):
         ("config.json", '"causal": false', '"causal": true', "config"),
         ("certificate.json", '"inputs": 363', '"inputs": 9999', "inputs"),
         ("certificate.json", '"proved_to": 5', '"proved_to": 4', "outputs"),
+        ("certificate.json", '"margin": 0.9', '"margin": 1.9', "margin"),
     ],
 )
 def test_what_was_changed_is_named(folder, file, old, new, named):

@@ -64,13 +64,7 @@ def test_an_opened_program_is_shown_with_its_answer_and_its_lines(compiled, tmp_
         attnlab.show(compiled)
 
 
-def test_every_step_has_its_values_on_an_example(compiled):
-    steps = steps_of(Program(before, "ab"), "ab")
-    assert [(str(each), values) for each, values in steps] == [(before.words, [0, 1])]
-    assert steps.tokens == ("a", "b")
-
-
-def test_a_notebook_shows_the_values_of_each_line_of_a_cell():
+def test_steps_have_their_values_and_a_notebook_shows_those_of_each_line_of_a_cell():
     """A selector has no row, and what it compares is not its value."""
     cell = """two = select(indices, indices - 2, "==")
 found = aggregate(two, tokens, ".")
@@ -79,6 +73,9 @@ changed = found == "a"
     linecache.cache["<cell 1>"] = (len(cell), None, cell.splitlines(keepends=True), "<cell 1>")
     made = {name: getattr(programs, name) for name in programs.__all__}
     exec(compile(cell, "<cell 1>", "exec"), made)
+    steps = steps_of(Program(before, "ab"), "ab")
+    assert [(str(each), values) for each, values in steps] == [(before.words, [0, 1])]
+    assert steps.tokens == ("a", "b")
     steps = steps_of(Program(made["changed"], "ab"), "aab")
     shown = [(line.number, values) for line, values in steps.lines().items()]
     assert shown == [(2, [".", ".", "a"]), (3, [False, False, True])]
