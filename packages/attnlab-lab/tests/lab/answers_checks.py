@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,11 +24,11 @@ signal.signal(signal.SIGINT, lambda *_: stops.append(1))
 for line in sys.stdin:
     asked = json.loads(line)
     if asked["what"] == "die": os.kill(os.getpid(), asked["number"])
-    if asked["what"] == "slow": time.sleep(asked["seconds"])
     if asked["what"] == "half": os.write(1, b"200 [1, "); os._exit(0)
     if asked["what"] == "hang": time.sleep(600)
-    while asked["what"] == "endless" and len(stops) < 3: time.sleep(0.01)
-    if asked["what"] == "long": print('100 "halfway"', flush=True); time.sleep(asked["seconds"])
+    if asked["what"] == "endless":
+        print('100 "begun"', flush=True)
+        while len(stops) < asked.get("stops", 3): time.sleep(0.01)
     if asked["what"] == "add":
         totals[asked["owner"]] = asked["total"] = totals.get(asked["owner"], 0) + asked["number"]
     if asked["what"] == "count":
@@ -71,15 +72,21 @@ async def put(answers: Any, what: str, **facts: Any) -> tuple[dict[str, Any], in
     return found, process
 
 
+async def begun(answers: Any, **facts: Any) -> asyncio.Task[Any]:
+    """Put a question that only stops end, and wait until its answer has begun."""
+    asking = asyncio.create_task(put(answers, "endless", **facts))
+    while not answers.said:
+        await asyncio.sleep(0.01)
+    return asking
+
+
 async def check_stop(answers: Any) -> None:
     """A page that stops ends the answer to its question, whose process does not heed the first
     interrupts, or drops a question that waits; the next question is not interrupted."""
-    await put(answers, "ready")
-    endless = asyncio.create_task(put(answers, "endless", page="one"))
+    endless = await begun(answers, page="one")
     waiting = asyncio.create_task(put(answers, "a", page="other"))
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0)
     await answers.stop("other")
-    await asyncio.sleep(0.1)
     assert not endless.done()
     stopping = asyncio.create_task(answers.stop("one"))
     assert (await endless)[0]["what"] == "endless"
@@ -91,20 +98,20 @@ async def check_stop(answers: Any) -> None:
 
 async def check_said(answers: Any) -> None:
     """What the process says before its answer can be read meanwhile, and is no answer."""
-    long = asyncio.create_task(put(answers, "long", seconds=0.3))
-    while not answers.said:
-        await asyncio.sleep(0.01)
-    assert answers.said == "halfway"
-    assert (await long)[0]["what"] == "long"
+    asking = await begun(answers, page="one", stops=1)
+    assert answers.said == "begun"
+    await answers.stop("one")
+    assert (await asking)[0]["what"] == "endless"
     assert answers.said == ""
 
 
 async def check_latest_wins(answers: Any) -> None:
-    first = asyncio.create_task(put(answers, "slow", seconds=0.3, number=0, page="one"))
-    await asyncio.sleep(0.1)  # it has begun
+    first = await begun(answers, number=0, page="one", stops=1)
     later = [asyncio.create_task(put(answers, "a", number=n, page="one")) for n in range(1, 20)]
     other = asyncio.create_task(put(answers, "a", number=30, page="other"))
     patient = asyncio.create_task(put(answers, "b", number=20))
+    await asyncio.sleep(0)  # all of them wait now
+    answers._process.send_signal(signal.SIGINT)
     found = await asyncio.gather(first, *later, patient, return_exceptions=True)
     assert [type(found[place]) for place in (0, 19, 20)] == [tuple] * 3
     assert found[0][0]["number"] == 0
@@ -161,7 +168,7 @@ async def check_burst(answers: Any) -> None:
 
 async def check_crashes(answers: Any) -> None:
     """A process that dies takes its own question along, and no other."""
-    for number in range(20):
+    for number in range(6):
         how = (
             {"what": "half"} if number % 3 == 0 else {"what": "die", "number": (9, 11)[number % 2]}
         )
@@ -174,8 +181,7 @@ async def check_crashes(answers: Any) -> None:
 
 async def check_no_answer_is_mistaken(answers: Any) -> None:
     """A question that is given up leaves no answer behind for the next one."""
-    leaving = asyncio.create_task(put(answers, "slow", seconds=0.3, number=1))
-    await asyncio.sleep(0.1)
+    leaving = await begun(answers, number=1, stops=1)
     leaving.cancel()
     assert (await put(answers, "a", number=2))[0]["number"] == 2
     seconds, module.SECONDS = module.SECONDS, 0.5

@@ -38,7 +38,7 @@ STUBBORN = f"""{BEGIN}
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, lambda number, frame: note("heard%d" % number))
 child = subprocess.Popen([sys.executable, "-c",
-    "import signal, time\\nfor n in (2, 15): signal.signal(n, signal.SIG_IGN)\\ntime.sleep(600)"])
+    "import signal, time\\nfor n in (2, 15): signal.signal(n, signal.SIG_IGN)\\ntime.sleep(60)"])
 note("child%d" % child.pid); note("ready")
 while True: time.sleep(1)
 """
@@ -77,8 +77,11 @@ class Watched(module.Jobs):
     async def begin(self, name: str, *, times: int = 1) -> None:
         if not self._is_taken(name):
             self.start_as(name)
-        await until(lambda: self.told(name).count("ready") == times)
-        await until(lambda: name not in self._live or self._live[name].process is not None)
+        await until(lambda: self.told(name).count("ready") == times and self.is_known(name))
+
+    def is_known(self, name: str) -> bool:
+        """Has spawn returned? A script may have written before, or have ended since."""
+        return name not in self._live or self._live[name].process is not None
 
     async def ended(self, name: str, state: str) -> None:
         await until(lambda: name not in self._live)
@@ -162,33 +165,32 @@ async def check_force(jobs: Watched) -> None:
 
 
 async def check_patience(jobs: Watched) -> None:
-    """A paused job is never forced, until it is canceled."""
+    """A paused job is asked and never forced, until it is canceled."""
+    forced: list[Any] = []
+    jobs._force = forced.append  # type: ignore[method-assign]
     jobs.script = STUBBORN
     await jobs.begin("one")
     jobs.end("one", "paused")
-    await asyncio.sleep(2 * module.KILL_AFTER)
-    assert jobs.state("one") == "running"
+    await until(lambda: "heard2" in jobs.told("one"))
+    assert (jobs.state("one"), forced) == ("running", [])
     jobs.end("one", "canceled")
-    await jobs.ended("one", "canceled")
+    assert forced == jobs.spawned
 
 
 async def check_places(jobs: Watched) -> None:
     names = [f"job-{number}" for number in range(5)]
     for name in names:
         jobs.start_as(name)
-    await until(lambda: len(jobs.spawned) == module.MOST_RUNNING)
-    await until(lambda: all(jobs.told(name) == ["ready"] for name in names[:2]))
-    await asyncio.sleep(0.2)
+    for name in names[:2]:
+        await jobs.begin(name)
     states = [jobs.state(name) for name in names]
     assert states == ["running", "running", "waiting", "waiting", "waiting"]
     jobs.end("job-2", "canceled")
     await jobs.ended("job-2", "canceled")
     jobs.end("job-0", "paused")
     await jobs.ended("job-0", "paused")
-    await until(lambda: jobs.told("job-3") == ["ready"])
-    await until(lambda: len(jobs.spawned) >= 3)  # the script may write before spawn returns
-    await asyncio.sleep(0.2)
-    assert len(jobs.spawned) == 3
+    await jobs.begin("job-3")
+    assert (len(jobs.spawned), jobs.state("job-4")) == (3, "waiting")
     for number in range(module.MOST_WAITING - 1):
         jobs.start_as(f"more-{number}")
     refuses(module.Busy, "jobs wait already", lambda: jobs.start_as("another"))

@@ -15,7 +15,7 @@ from tests.draw.view.reading import read_back
 from tests.sampling import sampled
 
 from .jobs_checks import is_running
-from .serving import running, until
+from .serving import running
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +87,11 @@ def test_it_listens_here_alone_and_a_signal_ends_it_and_its_jobs(tmp_path, numbe
         asked = {"experiment": "sorting", "settings": {"steps": 1_000_000}}
         name = lab.post("/api/jobs", asked)["name"]
         lab.begin("GET", f"/api/jobs/{name}/events")  # a page that listens
-        process = until(lambda: lab.job(name)["last"].get("process"))
-        if number == signal.SIGTERM:
-            with closing(lab.events(name)) as told:
-                assert "step" in (event["event"] for _, event in told)
+        with closing(lab.events(name)) as told:
+            events = (event for _, event in told)
+            process = next(event["process"] for event in events if event["event"] == "began")
+            if number == signal.SIGTERM:
+                assert "step" in (event["event"] for event in events)
         assert lab.ask("GET", lab.opening).status == 403
         lab.ask("GET", f"/?token={lab.token}&more")
         lab.ask("GET", f"/nothing?token={lab.token}")
