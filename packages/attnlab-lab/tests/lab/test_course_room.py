@@ -1,6 +1,5 @@
 """The room Course in a browser: read, answer, be told the mistake, mend it; saved in files."""
 
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from attnlab_course.workspace import Workspace
 from attnlab_lab.server import course_answers
 from tests.sampling import sampled
 
+from .jobs_checks import is_running
 from .playing import (
     check_look,
     enter,
@@ -96,6 +96,7 @@ def test_a_wrong_answer_is_told_its_mistake_and_mended_and_both_are_in_the_folde
     assert attention.mistake("no scaling").says in told
     assert "This is a known mistake" in told
     assert page.locator(".shaded").count() == 3
+    check_look(page)
     told = check(page, solution_text(attention.source))
     assert "8 of 8 checks pass" in told
     assert page.locator(".criteria .mark.refused").count() == 0
@@ -383,14 +384,6 @@ while True:
 """
 
 
-def is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def test_an_answer_that_never_ends_is_stopped_with_its_process(opened: Any, tmp_path: Path) -> None:
     page = opened()
     note = tmp_path / "process"
@@ -435,9 +428,3 @@ def test_nothing_that_a_file_says_becomes_markup(opened: Any, context: Any) -> N
     page.wait_for_selector(PART.replace("h2", "p"))
     assert page.locator(".statement script, .statement iframe").count() == 0
     assert HOSTILE in page.locator(".statement").inner_text()
-
-
-def test_the_room_is_accessible_and_fits(opened: Any) -> None:
-    page = opened()
-    check(page, WRONG)
-    check_look(page)

@@ -231,10 +231,10 @@ def test_a_wrong_term_is_caught(context: Any, opened: Any, decoder: Path) -> Non
         check_reasons(page, decoder, 5, 2)
 
 
-def test_why_in_the_room_is_that_of_python(tmp_path: Path) -> None:
-    name = str(saved("gpt2", tmp_path / "gpt2"))
+def test_why_in_the_room_is_that_of_python(decoder: Path) -> None:
+    name = str(decoder)
     status, told = asked("why_cell", name=name, text=TEXT, head="1.2", query=5, key=2)
-    terms = attnlab.why(attnlab.load(name), TEXT, head="1.2", query=5, key=2)
+    terms = attnlab.why(loaded(decoder), TEXT, head="1.2", query=5, key=2)
     assert status == 200
     assert [tuple(term) for term in told["terms"]] == terms.top(12)
     total = sum(term for _, _, term in told["terms"]) + told["rest"] + told["position"]
@@ -470,11 +470,11 @@ CORRUPTED = "the dog sat on the mat and the cat sat on the"
 
 
 @torch.no_grad()
-def test_patching_in_the_room_is_that_of_python(tmp_path: Path) -> None:
-    folder = saved("gpt2", tmp_path / "gpt2")
-    status, told = asked("patch_model", name=str(folder), clean=CLEAN, corrupted=CORRUPTED)
+def test_patching_in_the_room_is_that_of_python(decoder: Path) -> None:
+    question = {"name": str(decoder), "clean": CLEAN, "corrupted": CORRUPTED}
+    status, told = asked("patch_model", **question)
     assert status == 200
-    model = attnlab.load(folder)
+    model = loaded(decoder)
     ids = [model.inputs(text)["input_ids"] for text in (CLEAN, CORRUPTED)]
     logits = [model(each)[0, -1] for each in ids]
     answer, rival = (int(row.argmax()) for row in logits)
@@ -491,13 +491,11 @@ def test_patching_in_the_room_is_that_of_python(tmp_path: Path) -> None:
     names = model.vocabulary
     assert (told["answer"], told["rival"]) == (names[answer], names[rival])
     for kind in ("heads", "attentions", "mlps"):
-        status, other = asked(
-            "patch_model", name=str(folder), clean=CLEAN, corrupted=CORRUPTED, kind=kind
-        )
+        _, other = asked("patch_model", **question, kind=kind)
         found = attnlab.patch_all(model, CLEAN, CORRUPTED, kind, metric=metric)
         torch.testing.assert_close(torch.tensor(other["shares"]), found.table(), check_dtype=False)
-    other = asked("patch_model", name=str(folder), clean=CLEAN, corrupted=CORRUPTED, target="Mary")
-    assert other[1]["answer"].strip("␣") == "Mary"
+    _, other = asked("patch_model", **question, target="Mary")
+    assert other["answer"].strip("␣") == "Mary"
 
 
 @pytest.mark.parametrize(
@@ -523,21 +521,17 @@ def test_every_model_with_one_answer_is_patched(
     assert told["shares"][0] == pytest.approx([float(each) for each in differing], abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("kind", "texts", "sentence"),
-    [
-        ("gpt2", (CLEAN, f"{CLEAN} mat"), "two texts of equally many tokens"),
-        ("gpt2", (CLEAN, CLEAN), "a patch has nothing to bring"),
-        ("gpt2", (CLEAN, CORRUPTED, "no such token"), "'no such token' is 9 tokens here"),
-        ("bert", (CLEAN, CORRUPTED), "patching measures one answer to a text"),
-    ],
-)
-def test_what_cannot_be_patched_is_refused_in_a_sentence(
-    kind: str, texts: tuple[str, ...], sentence: str, tmp_path: Path
-) -> None:
-    named = dict(zip(("clean", "corrupted", "target"), texts, strict=False))
-    status, told = asked("patch_model", name=str(saved(kind, tmp_path / kind)), **named)
-    assert (status, sentence in told["error"]) == (400, True), told
+def test_what_cannot_be_patched_is_refused_in_a_sentence(decoder: Path, tmp_path: Path) -> None:
+    encoder = saved("bert", tmp_path / "bert")
+    for folder, texts, sentence in [
+        (decoder, (CLEAN, f"{CLEAN} mat"), "two texts of equally many tokens"),
+        (decoder, (CLEAN, CLEAN), "a patch has nothing to bring"),
+        (decoder, (CLEAN, CORRUPTED, "no such token"), "'no such token' is 9 tokens here"),
+        (encoder, (CLEAN, CORRUPTED), "patching measures one answer to a text"),
+    ]:
+        named = dict(zip(("clean", "corrupted", "target"), texts, strict=False))
+        status, told = asked("patch_model", name=str(folder), **named)
+        assert (status, sentence in told["error"]) == (400, True), told
 
 
 def test_what_cannot_be_opened_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: Any) -> None:

@@ -386,7 +386,7 @@ def test_of_a_population_in_blocks_the_first_members_are_told_and_any_can_be_ask
     for module in (members, population_heads):
         monkeypatch.setattr(module, "MOST_COMPARED", 3)
     monkeypatch.setattr("attnlab.draw.figures.to_files", lambda name, draw: {})
-    fields = {"recipe": "fast", "steps": 40, "evaluate_every": 20}
+    fields = {"recipe": "fast", "steps": 10, "evaluate_every": 5}
     folder = home / "elsewhere" / "blocks"
     population = attnlab.train_population("sorting", range(6), **fields, out=folder)
     status, told = asked("members", folder=str(folder), text="")

@@ -151,13 +151,13 @@ def test_a_program_is_typed_mended_proved_and_its_heads_have_its_lines(opened: A
     assert page.locator(".proof-part h2").count() == 0
     fill(page, "Program", other)
     assert page.locator("#program-text").get_attribute("aria-invalid") == "false"
-    page.locator("#choice-longest").select_option("5")
-    compiled = compile_program(read_program(other, "abc"), 5)
+    page.locator("#choice-longest").select_option("4")
+    compiled = compile_program(read_program(other, "abc"), 4)
     proof = prove_program(compiled, read_program(other, "abc"))
     assert (
         prove(page)
         == str(proof).split("\n")[0]
-        == "program: proved on all 363 inputs of up to 5 tokens"
+        == "program: proved on all 120 inputs of up to 4 tokens"
     )
     facts = page.locator(".proof-part .facts dd").all_inner_texts()
     config = compiled.model.config
@@ -166,7 +166,7 @@ def test_a_program_is_typed_mended_proved_and_its_heads_have_its_lines(opened: A
         f"stream {config.d_model}, hidden {config.inner_width}"
     )
     assert float(facts[1].split(";")[0]) == pytest.approx(proof.margin, rel=2e-3)
-    check_heads(page, other, "abc", "bacb", 5)
+    check_heads(page, other, "abc", "bacb", 4)
     fill(page, "Example", "ab")  # the proof of an older question is gone
     assert page.locator(".proof-part h2").count() == 0
 

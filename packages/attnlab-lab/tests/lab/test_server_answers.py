@@ -93,7 +93,7 @@ def check_any_question(folder, text, edits):
     assert (list(found) == ["error"]) == (status != 200)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(text=st.text(alphabet="abc", min_size=3, max_size=3) | st.text(max_size=6), edits=EDITS)
 def test_any_question_has_an_answer_or_a_sentence(sorter, text, edits):
     check_any_question(str(sorter), text, edits)
