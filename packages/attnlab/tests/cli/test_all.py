@@ -1,14 +1,15 @@
 """`attnlab run all`, the table of all claims, and the gallery."""
 
 import json
+import shutil
 
 import pytest
 
 from attnlab.cli import run_all
 from attnlab.cli.resolve_run import EXPERIMENTS
 from attnlab.errors import CouldNotRun
-from attnlab.experiments import experiment, registry
-from attnlab.experiments.sorting import SortingConfig, sorter
+from attnlab.experiments import experiment, registry, sorting
+from attnlab.experiments.sorting import SortingConfig
 
 SORTING = registry.EXPERIMENTS["sorting"]
 ANATOMY = registry.EXPERIMENTS["anatomy"]
@@ -110,11 +111,11 @@ def test_a_wrong_setting_is_told_before_anything_runs(refused, tmp_path, setting
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.usefixtures("drawn")
-def test_open_makes_the_gallery_of_a_folder_of_runs(run, monkeypatch, tmp_path):
+def test_open_makes_the_gallery_of_a_folder_of_runs(run, sorter, monkeypatch, tmp_path):
     opened = []
+    monkeypatch.setattr(registry, "EXPERIMENTS", {"sorting": SORTING})
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
-    run("run first -q --set steps=20")
+    shutil.copytree(sorter, tmp_path / "runs" / "first")
     (tmp_path / "runs" / "second").mkdir()
     (tmp_path / "runs" / "second" / "config.json").write_text("{")
     assert run("open runs/")[0] == 0
@@ -139,7 +140,7 @@ def test_an_experiment_without_a_model_to_ask_says_so_with_the_runs_own_name(
     run, refused, monkeypatch
 ):
     run("run first -q --set steps=4")
-    monkeypatch.delattr(sorter, "ask")
+    monkeypatch.delattr(sorting.sorter, "ask")
     told = "has no model to ask; look at it with: attnlab open runs/first"
     refused("trace first cab", 2, told)
 

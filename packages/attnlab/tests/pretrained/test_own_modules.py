@@ -64,7 +64,7 @@ def loaded(kind):
     return attnlab.load(kind([block, block]), example={name: IDS})
 
 
-@pytest.mark.parametrize("kind", [Reader, TokensReader, LogitsReader])
+@pytest.mark.parametrize("kind", [Reader, LogitsReader])
 def test_a_census_reads_an_own_model_by_its_own_inputs(kind):
     texts = [*TEXTS, "abc", "dcba"]
     result = attnlab.census(loaded(kind), corpus(texts), effects=8)
