@@ -1,4 +1,7 @@
-"""A blank page for what a notebook shows, and members of a population that diverge."""
+"""A notebook and a blank page for what it shows, and members of a population that diverge."""
+
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -14,6 +17,17 @@ def blank(visited):
     yield page
     assert [url for url in visited.requests if not url.startswith(("blob:", "data:"))] == []
     assert visited.complaints == []
+
+
+@pytest.fixture
+def ipython(monkeypatch):
+    """Pretend to be a notebook."""
+    module = ModuleType("IPython")
+    module.get_ipython = lambda: SimpleNamespace(kernel=True)
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    display = ModuleType("IPython.display")  # where a slow machine draws a bar
+    display.display = lambda *_, **__: SimpleNamespace(update=lambda _: None)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from attnlab.errors import WrongUsage
 from attnlab.experiments.anatomy import (
     complexity,
     cost,
-    normalization,
     position,
     score_scale,
     two_relations,
@@ -269,12 +268,6 @@ def test_the_sinusoidal_picture_has_50_positions_and_64_dimensions(whole):
     )
     assert rows.shape == (50, 64)
     assert rows[0].tolist() == [0.0, 1.0] * 32
-
-
-def test_the_formulas_differ_by_the_place_of_epsilon_alone():
-    x = torch.randn(4, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    other = normalization.other_norm(x, epsilon=0.0, correction=0)
-    torch.testing.assert_close(other, normalization.layer_norm(x, epsilon=0.0))
 
 
 def test_the_counts_of_the_first_lines_are_those_of_pytorch():

@@ -75,10 +75,6 @@ def test_every_claim_holds(learned):
     assert "1,074 of 1,092 fail; first AB, at A in place 1" in refuted
 
 
-def test_without_a_fault_all_claims_hold_again(again):
-    assert again() == []
-
-
 RULES = ["identity", "copy_first", "unique"]
 
 

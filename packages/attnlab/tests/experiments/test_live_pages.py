@@ -4,7 +4,6 @@ import json
 import re
 import sys
 from dataclasses import replace
-from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -29,16 +28,9 @@ PIXELS = """canvas => {
 
 
 @pytest.fixture(autouse=True)
-def in_a_notebook(monkeypatch):
-    """Pretend to be a notebook with plain widgets."""
+def _plain_widgets(ipython, monkeypatch):
     monkeypatch.setattr(notebook, "_widget_class", lambda: PlainWidget)
     monkeypatch.setattr(viewer, "has_widgets", lambda: True)
-    module = ModuleType("IPython")
-    module.get_ipython = lambda: SimpleNamespace(kernel=True)
-    monkeypatch.setitem(sys.modules, "IPython", module)
-    display = ModuleType("IPython.display")  # where a slow machine draws a bar
-    display.display = lambda *_, **__: SimpleNamespace(update=lambda _: None)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 import html
 import re
-import sys
-from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -45,15 +43,8 @@ def report():
 
 
 @pytest.fixture(autouse=True)
-def notebook(monkeypatch):
-    """Pretend to be a notebook without widgets."""
+def _without_widgets(ipython, monkeypatch):
     monkeypatch.setattr("attnlab.experiments.viewer.has_widgets", lambda: False)
-    module = ModuleType("IPython")
-    module.get_ipython = lambda: SimpleNamespace(kernel=True)
-    monkeypatch.setitem(sys.modules, "IPython", module)
-    display = ModuleType("IPython.display")  # where a slow machine draws a bar
-    display.display = lambda *_, **__: SimpleNamespace(update=lambda _: None)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
 
 
 def page_of(thing, *arguments, **options):

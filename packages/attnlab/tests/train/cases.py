@@ -11,12 +11,16 @@ from attnlab import models, seeds
 from attnlab.tasks.sequences import SequenceTask
 from attnlab.train.config import TrainConfig
 from attnlab.train.layouts.sequential import Sequential
-from attnlab.train.layouts.simd import Simd
+from attnlab.train.layouts.simd import Simd, interpreted
+from attnlab.train.layouts.vmap import vmapped
 from tests.random_models import CLASSES
 
 MEMBERS, BATCH, LENGTH, WORDS = 3, 4, 5, 5
 NEVER = bool  # bool() is False
 SMALL = {"vocab_size": WORDS, "max_length": 6, "d_model": 8, "num_heads": 2, "d_ff": 6}
+
+
+LAYOUTS = {"vmap": vmapped, "lanes without a compiler": interpreted, "compiled lanes": Simd}
 
 
 class Case(NamedTuple):

@@ -325,17 +325,14 @@ def test_a_compiler_that_is_gone_is_told(tmp_path, monkeypatch):
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
 
 
-class TestTheLock:
-    def test_a_second_trainer_is_refused_at_once_and_told_by_whom(self, tmp_path):
-        def second():
-            with pytest.raises(
-                FolderInUse,
-                match=f"^this process is writing into {tmp_path}: wait until it has ended",
-            ):
-                fit(tmp_path)
+def test_a_second_trainer_is_refused_at_once_and_told_by_whom(tmp_path):
+    def second():
+        words = f"^this process is writing into {tmp_path}: wait until it has ended"
+        with pytest.raises(FolderInUse, match=words):
+            fit(tmp_path)
 
-        fit(tmp_path, observer=Watcher(100, second))
-        assert not (tmp_path / LOCK).exists()
+    fit(tmp_path, observer=Watcher(100, second))
+    assert not (tmp_path / LOCK).exists()
 
 
 def test_what_a_killed_writer_left_is_removed_at_the_next_start(trained):

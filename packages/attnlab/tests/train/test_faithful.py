@@ -14,11 +14,25 @@ from attnlab.simd import build
 from attnlab.train import TrainConfig
 from attnlab.train.layouts.choose import choose_layout
 from attnlab.train.layouts.layout import NotExpressible
-from attnlab.train.layouts.sequential import make_optimiser
+from attnlab.train.layouts.simd import Simd
+from attnlab.train.layouts.vmap import vmapped
 
-MEMBERS, STEPS = 3, 4
+from .cases import (
+    LAYOUTS,
+    MEMBERS,
+    NEVER,
+    Case,
+    compared,
+    configs_of,
+    drawn,
+    first_batch,
+    make_sequential,
+    models_of,
+    rates,
+)
+
+STEPS = 4
 CONFIGS = [TrainConfig(steps=5_000, weight_decay=0.1)] * MEMBERS
-WAYS = [("vmap", "eager"), ("simd", "eager"), ("simd", "compiled")]
 
 
 class Net(nn.Module):
@@ -81,10 +95,9 @@ def squares(model, x, y, ids):
     return F.mse_loss(model(x), y)
 
 
-def drawn(member, steps=STEPS):
-    source = seeds.generator(member, "data")
-    x, y = (torch.randn(steps, 6, width, generator=source, dtype=torch.float64) for width in (4, 3))
-    return x, y, torch.randint(3, (steps, 6), generator=source)
+def batch(source):
+    x, y = (torch.randn(6, width, generator=source, dtype=torch.float64) for width in (4, 3))
+    return x, y, torch.randint(3, (6,), generator=source)
 
 
 def made(make):
@@ -95,56 +108,17 @@ def made(make):
     return found
 
 
-def chosen(make, loss, data, layout, engine="eager"):
-    if engine == "compiled" and compiler_name() is None:
-        pytest.skip("there is no C++ compiler here")
+def chosen(make, loss, data, layout):
     told = []
-    how = {"layout": layout, "engine": engine, "tell": told.append}
+    how = {"layout": layout, "engine": "eager", "tell": told.append}
     held = choose_layout(made(make), CONFIGS, loss, noise=[0] * MEMBERS, example=data, **how)
     assert told == []
     return held
 
 
-def by_hand(make, loss, data, rate):
-    """Train each member by PyTorch alone."""
-    models = made(make)
-    for model, config, batches in zip(models, CONFIGS, data, strict=True):
-        optimiser = make_optimiser(model.parameters(), config)
-        optimiser.param_groups[0]["lr"] = rate
-        for index in range(STEPS):
-            optimiser.zero_grad()
-            value = loss(model, *(part[index] for part in batches))
-            value.backward()
-            norm = nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-            if not bool(torch.isfinite(value) & torch.isfinite(norm)):
-                break
-            optimiser.step()
-    return models
-
-
-def assert_same(make, loss, layout, engine="eager", data=None, bound=1e-10):
-    data = [drawn(member) for member in range(MEMBERS)] if data is None else data
-    held = chosen(make, loss, data, layout, engine)
-    assert held.name == layout
-    rates = torch.full((STEPS, MEMBERS), 0.02, dtype=torch.float64)
-    done = 0
-    losses = []
-    while done < STEPS:  # the first call takes one step
-        progress = held.advance(
-            [tuple(part[done:] for part in each) for each in data], rates[done:], done, bool
-        )
-        losses.append(progress.losses)
-        done += len(progress.losses)
-    found = held.parameters()
-    for member, model in enumerate(by_hand(make, loss, data, 0.02)):
-        for name, value in model.named_parameters():
-            torch.testing.assert_close(found[name][member], value.detach(), atol=bound, rtol=bound)
-    return held, torch.cat(losses)
-
-
 def refused(make, loss, layout="vmap"):
     """Return why a layout refuses; `auto` must train it sequential then."""
-    data = [drawn(member) for member in range(MEMBERS)]
+    data = drawn(batch, STEPS)
     assert chosen(make, loss, data, "auto").name == "sequential"
     with pytest.raises(WrongUsage) as caught:
         chosen(make, loss, data, layout)
@@ -161,27 +135,32 @@ def reaching(model, x, y, ids):
     return counted + squares(model, x, y, ids) + penalty
 
 
-@pytest.mark.parametrize(("layout", "engine"), WAYS)
-def test_a_loss_may_reach_into_the_model_and_count_truths(layout, engine):
-    assert_same(lambda member: Net(), reaching, layout, engine)
+def distance(make, model, loss, batch=batch):
+    """Train in a layout and alone; return the largest relative distance."""
+    return max(compared(make, Case(model, loss, batch), STEPS)[2])
 
 
-@pytest.mark.parametrize(("layout", "engine"), WAYS[1:])
-def test_ids_below_zero_count_from_the_end(layout, engine):
-    data = [(x, y, ids - 2) for x, y, ids in map(drawn, range(MEMBERS))]
+def test_a_loss_may_reach_into_the_model_and_count_truths(make):
+    assert distance(make, Net, reaching) < 1e-10
+
+
+@pytest.mark.parametrize("make", [*LAYOUTS][1:], indirect=True)
+def test_ids_below_zero_count_from_the_end(make):
+    def counted_from_the_end(source):
+        x, y, ids = batch(source)
+        return x, y, ids - 2
+
     loss = lambda model, x, y, ids: F.mse_loss(model(ids), y)  # noqa: E731
-    assert_same(lambda member: Table(), loss, layout, engine, data)
+    assert distance(make, Table, loss, counted_from_the_end) < 1e-10
 
 
-@pytest.mark.parametrize(("layout", "engine"), WAYS)
-def test_a_maximum_over_a_number_that_is_not_one_is_not_one_and_the_dead_are_silent(layout, engine):
-    data = [drawn(member) for member in range(MEMBERS)]
+def test_a_maximum_over_a_number_that_is_not_one_is_not_one(make):
+    data = drawn(batch, STEPS)
     data[1][0][1, 0, 0] = math.nan
-    loss = lambda model, x, y, ids: model(x).amax()  # noqa: E731
-    held, losses = assert_same(lambda member: Stretched(), loss, layout, engine, data)
+    case = Case(Stretched, lambda model, x, y, ids: model(x).amax(), batch)
+    held, alone, _ = compared(make, case, STEPS, data=data)
     assert held.state()["is_alive"].tolist() == [True, False, True]
-    assert torch.isfinite(losses[:, ::2]).all()
-    assert losses[1:, 1].isnan().all()
+    torch.testing.assert_close(held.parameters(), alone.parameters(), atol=1e-10, rtol=0)
 
 
 @pytest.mark.skipif(compiler_name() is None, reason="there is no C++ compiler here")
@@ -189,7 +168,7 @@ def test_compiled_lanes_keep_digits_of_large_logits_and_of_small_errors():
     def loss(model, x, y, ids):
         return F.cross_entropy(model(x) + 1e6, ids) + 1e8 * torch.erf(model(x) * 1e-8).mean()
 
-    assert_same(lambda member: Net(), loss, "simd", "compiled", bound=1e-9)
+    assert distance(Simd, Net, loss) < 1e-9
 
 
 def hooked(member):
@@ -265,9 +244,19 @@ def test_a_loss_that_counts_its_calls_is_refused():
     assert "not the same when it is computed twice" in refused(lambda member: Net(), loss)
 
 
-@pytest.mark.parametrize("make", [lambda member: Unused(), frozen])
-def test_a_parameter_without_a_gradient_has_no_moments_and_stops_nothing(make):
-    assert_same(make, squares, "sequential")
+def test_a_parameter_without_a_gradient_has_no_moments_and_stops_nothing():
+    data, found = drawn(batch, STEPS), []
+    for model in (Net, Unused):
+        models = models_of(Case(model, squares, batch))
+        models[1].inner.weight.requires_grad_(False)
+        before = models[1].inner.weight.clone()
+        held = make_sequential(models, configs_of(), squares, first_batch(data))
+        held.advance(data, rates(STEPS), 0, NEVER)
+        found.append(held.parameters())
+        assert torch.equal(found[-1]["inner.weight"][1], before)
+    plain, other = found
+    assert torch.equal(other.pop("spare"), torch.ones(MEMBERS, 3, dtype=torch.float64))
+    assert all(torch.equal(other[name], value) for name, value in plain.items())
 
 
 def test_a_loss_that_is_reduced_keeps_its_own_shape():
@@ -275,7 +264,7 @@ def test_a_loss_that_is_reduced_keeps_its_own_shape():
         out = model(x)
         return F.binary_cross_entropy(out.sigmoid(), y.sigmoid()) + F.smooth_l1_loss(out, y)
 
-    assert_same(lambda member: Net(), loss, "vmap")
+    assert distance(vmapped, Net, loss) < 1e-10
 
 
 def test_a_full_disk_costs_the_compiling_and_no_more(monkeypatch, tmp_path):

@@ -10,20 +10,20 @@ import torch
 from torch import nn
 
 from attnlab.errors import WrongUsage
-from attnlab.native import compiler_name
 from attnlab.simd import interpret
 from attnlab.train import Member, TrainConfig, train_together
 from attnlab.train.layouts import choose, simd
 from attnlab.train.layouts.choose import choose_layout, ways
 from attnlab.train.layouts.effort import Effort, effort_of
 from attnlab.train.layouts.layout import NotExpressible
-from attnlab.train.layouts.simd import Simd, interpreted
+from attnlab.train.layouts.simd import interpreted
 from attnlab.train.layouts.vmap import vmapped
 from tests.planting import fault_tests, faults_in
 from tests.sampling import sampled
 
 from .cases import (
     CASES,
+    LAYOUTS,
     MEMBERS,
     NEVER,
     Case,
@@ -32,7 +32,6 @@ from .cases import (
     configs_of,
     drawn,
     first_batch,
-    make_sequential,
     many_operations_batch,
     models_of,
     next_token,
@@ -41,17 +40,6 @@ from .cases import (
     rates,
 )
 from .tiny import Watcher, evaluate
-
-LAYOUTS = {"vmap": vmapped, "lanes without a compiler": interpreted, "compiled lanes": Simd}
-
-
-@pytest.fixture(params=LAYOUTS)
-def make(request):
-    if request.param == "sequential":
-        return make_sequential
-    if request.param == "compiled lanes" and compiler_name() is None:
-        pytest.skip("there is no C++ compiler here")
-    return LAYOUTS[request.param]
 
 
 @pytest.mark.parametrize("name", sampled(CASES, 2))
