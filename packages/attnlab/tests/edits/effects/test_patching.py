@@ -317,7 +317,7 @@ def test_runs_that_differ_by_rounding_alone_are_refused():
         patch_all(*each.whole, other, **told)
 
 
-A_HEAD = PatchTarget("layers.0.attention", 0)
+A_HEAD, LATER = PatchTarget("layers.0.attention", 0), PatchTarget("layers.1.attention", 1)
 
 
 @pytest.mark.parametrize(
@@ -340,12 +340,8 @@ A_HEAD = PatchTarget("layers.0.attention", 0)
         (patch_paths, {"senders": replace(A_HEAD, head=9)}, "has the heads 0 to"),
         (patch_paths, {"senders": replace(A_HEAD, head=None)}, "no head or feed-forward part"),
         (patch_paths, {"senders": LOGITS}, "no head or feed-forward part"),
-        (
-            patch_paths,
-            {"senders": PatchTarget("layers.1.attention", 0), "receivers": A_HEAD},
-            "no receiver comes after",
-        ),
-        (patch_paths, {"receivers": PatchTarget("layers.1.attention", 0, 3)}, "whole heads"),
+        (patch_paths, {"senders": LATER, "receivers": A_HEAD}, "no receiver comes after"),
+        (patch_paths, {"receivers": replace(LATER, query=3)}, "whole heads"),
     ],
 )
 def test_what_cannot_be_patched_is_said(patch, told, words):
@@ -366,10 +362,9 @@ def test_inputs_that_are_equal_or_of_other_shapes_are_refused():
 
 def test_one_place_and_one_input_need_no_list():
     each, other = pair(0, num_layers=2)
-    sender, receiver = A_HEAD, PatchTarget("layers.1.attention", 1)
-    one = patch_paths(*each.whole, other, senders=sender, receivers=receiver, into="value")
-    many = patch_paths(*each.whole, other, senders=[sender], receivers=[receiver], into=["value"])
-    assert one.places == many.places == (Path(sender, receiver),)
+    one = patch_paths(*each.whole, other, senders=A_HEAD, receivers=LATER, into="value")
+    many = patch_paths(*each.whole, other, senders=[A_HEAD], receivers=[LATER], into=["value"])
+    assert one.places == many.places == (Path(A_HEAD, LATER),)
     assert torch.equal(one.after, many.after)
 
 
@@ -423,23 +418,16 @@ def test_a_patch_names_the_tokens_at_its_position_and_both_where_the_runs_differ
 
 def test_shares_are_a_table_of_layers_by_positions_or_by_heads():
     each, other = pair(4)
-    stream = patch_all(*each.whole, other)
-    (table,) = stream.number_tables()
-    assert (table.row_title, table.column_title) == ("layer", "position")
-    close(torch.tensor(table.values, dtype=torch.float64), stream.table(), torch.float64)
-    heads = patch_all(*each.whole, other, "heads")
-    (table,) = heads.number_tables()
-    assert (table.row_title, table.column_title) == ("layer", "head")
-    close(torch.tensor(table.values, dtype=torch.float64), heads.table(), torch.float64)
-    found = patch_paths(*each.whole, other)
-    (paths,) = found.number_tables()
-    assert (paths.title, paths.row_title, paths.column_title) == (
-        "Paths to logits",
-        "layer",
-        "head",
-    )
-    flat = torch.tensor(paths.values, dtype=torch.float64).flatten()
-    close(flat, found.effects, torch.float64)
+    for found, column, title in (
+        (patch_all(*each.whole, other), "position", "layers.*.residual_before"),
+        (patch_all(*each.whole, other, "heads"), "head", "Heads"),
+        (patch_paths(*each.whole, other), "head", "Paths to logits"),
+    ):
+        (table,) = found.number_tables()
+        assert table.title == title
+        assert (table.row_title, table.column_title) == ("layer", column)
+        values = torch.tensor(table.values, dtype=torch.float64).flatten()
+        close(values, found.effects, torch.float64)
 
 
 def test_positions_of_an_encoder_decoder_are_named_by_what_each_stack_reads():
