@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -148,14 +149,8 @@ def findings(browser, tmp_path):
     return find
 
 
-def test_what_the_theme_leaves_out_is_found_and_mended(findings):
-    found = findings(mend=str)
+def test_the_check_finds_each_fault_and_what_the_theme_leaves_out_which_is_mended(findings):
     rules = "aria-required-attr landmark-unique scrollable-region-focusable empty-table-header"
-    assert [rule for rule in rules.split() if rule not in found] == []
-    assert findings() == ""
-
-
-def test_the_check_of_the_site_finds_each_fault(findings):
     faults = {
         "light: color-contrast": "<p style='color: #aaa; background: #fff'>pale</p>",
         "dark: color-contrast": "<p class=dim>dim</p><style>@media (prefers-color-scheme: dark)"
@@ -173,24 +168,16 @@ def test_the_check_of_the_site_finds_each_fault(findings):
         "gone.html is no file": "<a href='gone.html'>gone</a>",
         "index.html#gone is no place": "<a href='index.html#gone'>gone</a>",
     }
-    found = findings(body="".join(faults.values()))
-    assert [fault for fault in faults if fault not in found] == []
+    found = findings(body="".join(faults.values()), mend=str)
+    assert [fault for fault in (*rules.split(), *faults) if fault not in found] == []
+    assert findings() == ""
 
 
 QUICKLY = ["--builder", "html", "--fail-on-warning", "--keep-going", "--quiet"]
 QUICKLY += ["-D", "nb_execution_mode=off", "-D", "suppress_warnings=myst-nb.lexer"]
 
 
-def built(folder: Path, source: Path) -> Path:
-    """Build a site without running its notebooks; a warning is an error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Sphinx and of what it loads
-        assert build_main([*QUICKLY, str(source), str(folder / "html")]) == 0
-    return folder / "html"
-
-
 @pytest.mark.slow  # by default a tiny one is built, and the links of pages are followed on disk
-@pytest.mark.xdist_group("site")
 def test_the_site_builds_with_a_short_menu_and_each_search_finds_its_page(tmp_path, browser):
     site = tmp_path / "html"
     subprocess.run([sys.executable, "-m", "sphinx", *QUICKLY, str(DOCS), str(site)], check=True)
@@ -202,57 +189,82 @@ def test_the_site_builds_with_a_short_menu_and_each_search_finds_its_page(tmp_pa
     assert "more than 12" in "".join(check_site.menu_findings(site, browser))
 
 
-TINY = f"""import sys
+CONF = f"""import sys
 sys.path.insert(0, {str(DOCS)!r})
 extensions = ["myst_nb", "search_index"]
 html_theme = "furo"
 html_search_scorer = {str(DOCS / "search_order.js")!r}
 """
+ANIMALS = """# Animals
+
+Horses run.
+
+## Coats
+
+One is a zebra, which has strips.
+
+<svg><title>zebra</title><text>zebra</text></svg>
+"""
 TEXT = "\n\nYou may ask why, and what `CutEdge` is for.\n"
+TINY = {
+    **{name: f"# Page {name}{TEXT}" for name in "abc"},
+    "y": f"# Page y\n\n<!-- search: gpu -->{TEXT}",
+    "z": f"# Page z\n\n<!-- search: why -->{TEXT}",
+    "animals": ANIMALS,
+    "use": "# Use\n\n<!-- search: fold_map -->\n\nUse `fold_map`.\n",
+    "entry": "# Entry\n\n```{py:function} lib.fold_map()\nIt folds.\n```\n",
+    "changes": "# Changes\n\n## fold_map\n\nNew: `fold_map`.\n",
+}
 
 
-def written(folder, pages):
-    """Write the source of a tiny site, and return its folder."""
-    source = folder / "source"
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A tiny site; a warning is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    source, menu = folder / "source", "\n".join(TINY)
     source.mkdir()
-    (source / "conf.py").write_text(TINY)
-    menu = "\n".join(pages)
-    (source / "index.md").write_text(f"# Menu\n\n```{{toctree}}\n{menu}\n```\n")
+    (source / "conf.py").write_text(CONF)
+    pages = TINY | {"index": f"# Menu\n\n```{{toctree}}\n{menu}\n```\n"}
     for name, text in pages.items():
         (source / f"{name}.md").write_text(text)
-    return source
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Sphinx and of what it loads
+        assert build_main([*QUICKLY, str(source), str(folder / "html")]) == 0
+    return folder / "html"
 
 
-@pytest.mark.xdist_group("site")
-@pytest.mark.parametrize(
-    ("words", "missed"),
-    [("gpu", ["why"]), pytest.param("why, gpu", [], marks=pytest.mark.slow)],
-)
-def test_a_page_is_first_where_it_says_what_it_answers(tmp_path, browser, words, missed):
-    pages = {name: f"# Page {name}{TEXT}" for name in "abc"}
-    pages["z"] = f"# Page z\n\n<!-- search: {words} -->{TEXT}"
-    site = built(tmp_path, written(tmp_path, pages))
-    wanted = {"why": "z", "gpu": "z", "cut_edge": "a", "cut edge": "b", "cutedge": "c"}
-    found = list(check_site.search_findings(site, browser, wanted))
-    assert [finding.split("'")[1] for finding in found] == missed
+FOUND = {"why": "z", "gpu": "y", "cut_edge": "a", "cut edge": "b", "cutedge": "c"}
+FOUND |= {"zebra": "animals", "fold_map": ["entry#lib.fold_map", "use"]}
 
 
-@pytest.mark.xdist_group("site")
-def test_a_result_shows_the_passage_with_the_words_and_leads_to_it(tmp_path, browser):
-    animals = "# Animals\n\nHorses run.\n\n## Stripes\n\nOne is a zebra.\n"
-    site = built(tmp_path, written(tmp_path, {"a": animals}))
+def test_a_page_is_first_where_it_says_what_it_answers_and_a_name_before_its_changes(site, browser):
+    assert list(check_site.search_findings(site, browser, FOUND)) == []
+    (finding,) = check_site.search_findings(site, browser, {**FOUND, "why": "y"})
+    assert finding.startswith("search for 'why': y is not in")
+
+
+def test_a_result_shows_the_passage_with_the_words_and_leads_to_it(site, browser):
     page = browser.new_page()
-    assert check_site.results_of(page, site, "zebra") == [
-        ("a", "stripes", "Stripes – One is a zebra.")
-    ]
-    assert check_site.results_of(page, site, "horse") == [("a", "", "Horses run.")]
-    assert list(check_site.search_findings(site, browser, {"zebra": "a"})) == []
-    script = site / "_static" / "language_data.js"
-    script.write_text(script.read_text().replace("score(passage) > score(best)", "false"))
-    text = (site / "_static" / "passages.js").read_text()
-    (site / "_static" / "passages.js").write_text(text.replace('"stripes"', '""'))
-    (finding,) = check_site.search_findings(site, browser, {"zebra": "a"})
-    assert finding == "search for 'zebra': a shows 'Horses run.'"
+    said = "Coats – One is a zebra, which has strips."
+    assert check_site.results_of(page, site, "zebra") == [("animals", "coats", said)]
+    assert check_site.results_of(page, site, "horse") == [("animals", "", "Horses run.")]
+
+
+def test_a_search_that_shows_other_passages_or_another_order_is_seen(site, browser, tmp_path):
+    shutil.copytree(site, tmp_path, dirs_exist_ok=True)
+    for name, old, new in (
+        ("language_data", "score(passage) > score(best)", "false"),
+        ("language_data", "? 3000 : 500", "? 0 : 0"),
+        ("language_data", "(changes|evidence)", "(none)"),
+        ("passages", '"coats"', '""'),
+    ):
+        script = tmp_path / "_static" / f"{name}.js"
+        assert old in script.read_text()
+        script.write_text(script.read_text().replace(old, new))
+    zebra, order, changes = check_site.search_findings(tmp_path, browser, FOUND)
+    assert zebra == "search for 'zebra': animals shows 'Horses run.'"
+    assert "are not the first of" in order
+    assert "changes or evidence stand before others" in changes
 
 
 MISTYPED = {
@@ -267,13 +279,7 @@ MISTYPED = {
 }
 
 
-@pytest.mark.xdist_group("site")
-def test_a_mistyped_word_is_named_with_the_nearest_one_and_drawings_are_not_marked(
-    tmp_path, browser
-):
-    drawing = "<svg><title>zebra</title><text>zebra</text></svg>"
-    text = f"# Animals\n\nOne is a zebra, which has strips.\n\n{drawing}\n"
-    site = built(tmp_path, written(tmp_path, {"a": text}))
+def test_a_mistyped_word_is_named_with_the_nearest_one_and_drawings_are_not_marked(site, browser):
     page = browser.new_page()
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -284,7 +290,7 @@ def test_a_mistyped_word_is_named_with_the_nearest_one_and_drawings_are_not_mark
         line = page.locator("#search-results > p:not(.search-summary)")
         assert line.all_inner_texts() == [said] * (said is not None)
     assert check_site.results_of(page, site, "zebra")
-    page.goto((site / "a.html").as_uri())
+    page.goto((site / "animals.html").as_uri())
     page.wait_for_selector("span.highlighted")
     assert page.locator("svg rect, svg tspan").count() == 0
     assert errors == []
@@ -297,19 +303,17 @@ HAS_HINT = """async ([element, left]) => {
 }"""
 
 
-@pytest.mark.parametrize(("width", "left", "has_hint"), [(900, 0, 1), (900, 9999, 0), (90, 0, 0)])
-def test_a_table_or_code_that_scrolls_fades_at_its_right_until_its_end(
-    browser, width, left, has_hint
-):
+def test_a_table_or_code_that_scrolls_fades_at_its_right_until_its_end(browser):
     style = (DOCS / "_static" / "site.css").read_text()
-    wide = f"<div style='width: {width}px'>wide</div>"
     page = browser.new_page(viewport={"width": 390, "height": 900})
-    page.set_content(
-        f"<style>{style} article > * {{ overflow: auto }}</style>"
-        f"<article><div class=table-wrapper>{wide}</div><pre>{wide}</pre></article>"
-    )
-    for element in page.locator("article > *").element_handles():
-        assert page.evaluate(HAS_HINT, [element, left]) == bool(has_hint)
+    for width, left, has_hint in ((900, 0, True), (900, 9999, False), (90, 0, False)):
+        wide = f"<div style='width: {width}px'>wide</div>"
+        page.set_content(
+            f"<style>{style} article > * {{ overflow: auto }}</style>"
+            f"<article><div class=table-wrapper>{wide}</div><pre>{wide}</pre></article>"
+        )
+        for element in page.locator("article > *").element_handles():
+            assert page.evaluate(HAS_HINT, [element, left]) == has_hint
 
 
 SEEN = [
@@ -333,25 +337,6 @@ LOG = check_site.Result("changes", "", "")
 def test_results_in_a_wrong_order_are_seen(found, begins, is_last):
     assert check_site.begins_as(found, ["reference/edit#attnlab.patch_all", "look"]) == begins
     assert check_site.logs_are_last(found) == is_last
-
-
-@pytest.mark.xdist_group("site")
-def test_a_name_comes_before_entries_and_changes_come_last_and_once(tmp_path, browser):
-    pages = {
-        "a": "# Page a\n\n<!-- search: fold_map -->\n\nUse `fold_map`.\n",
-        "b": "# Page b\n\n```{py:function} lib.fold_map()\nIt folds.\n```\n",
-        "changes": "# Changes\n\n## fold_map\n\nNew: `fold_map`.\n",
-    }
-    site = built(tmp_path, written(tmp_path, pages))
-    wanted = {"fold_map": ["b#lib.fold_map", "a"]}
-    assert list(check_site.search_findings(site, browser, wanted)) == []
-    script = site / "_static" / "language_data.js"
-    script.write_text(
-        script.read_text()
-        .replace("? 3000 : 500", "? 0 : 0")
-        .replace("(changes|evidence)", "(none)")
-    )
-    assert len(list(check_site.search_findings(site, browser, wanted))) == 2
 
 
 def test_each_page_has_one_name_and_is_in_the_menu_once():
