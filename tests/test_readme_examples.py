@@ -117,7 +117,7 @@ def run_commands(page: Path, capsys: pytest.CaptureFixture) -> None:
 
 def run_python(page: Path) -> None:
     """Run a page's Python from top to bottom, and hold what it prints against the page."""
-    parts = [each for each in with_outputs(page, "python") if not each[0].note]
+    parts = [each for each in with_outputs(page, "python") if each[0].note in ("", "slow")]
     if not parts or page.name == "families.md":  # generated; names a model of the hub
         return
     names = {"__name__": "__main__"}

@@ -2,7 +2,7 @@
 
 `home` is an empty home with a folder to work in, where commands run as they are typed; `Lab` is
 `attnlab lab` started there; `visit` opens a served page or a page from disk, and at the end of the
-test no page has complained. `notebook` runs cells by nbconvert, `kernel` in a live kernel.
+test no page has complained.
 """
 
 import json
@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from filelock import FileLock
 
 PATIENCE = 240  # seconds after which something hangs, on a busy machine
 COMMANDS = Path(sys.executable).parent  # where pip puts `attnlab` and its like
-KEPT = ("LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS", "PYTHONPATH")
+KEPT = ("LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS", "PYTHONPATH", "XDG_CACHE_HOME")
 
 
 class Answer(NamedTuple):
@@ -51,8 +51,7 @@ def environment_of(home: Path) -> dict[str, str]:
 class Home:
     """A home of its own, and the folder in it where a person works.
 
-    Figures of a run or recording are named and not painted, which is half of a short run, unless a
-    story says that its home paints them.
+    Figures of a run or recording are named and not painted, which is half of a short run.
     """
 
     def __init__(self, folder: Path, here: Path, warm: subprocess.Popen[str]) -> None:
@@ -60,7 +59,6 @@ class Home:
         self.here = here
         self.warm = warm
         self.environment = environment_of(folder)
-        self.paints = False
 
     def run(self, command: str, *, status: int = 0, typed: str = "") -> Answer:
         """Run a command as it is typed in the folder; it must end with this exit status."""
@@ -96,7 +94,6 @@ class Home:
                 "folder": str(self.here),
                 "environment": self.environment,
                 "files": [str(file) for file in files],
-                "paints": self.paints,
             }
             assert self.warm.stdin is not None
             assert self.warm.stdout is not None
@@ -170,7 +167,6 @@ def first_run(
         if not said.exists():
             here.mkdir(parents=True)
             home = Home(here.parent, here, warm)
-            home.paints = True
             said.write_text(json.dumps(home.run("attnlab run sorting")))
     return here, Answer(*json.loads(said.read_text()))
 
@@ -236,8 +232,8 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
 
         context.route(re.compile(r"https?://(?!127\.0\.0\.1|localhost)"), answer_nothing)
         page = context.new_page()
-        page.on("console", lambda line: complaints.append(line.text) if is_error(line) else None)
-        page.on("pageerror", lambda error: None if elsewhere else complaints.append(str(error)))
+        page.on("console", lambda line: line.type == "error" and complaints.append(line.text))
+        page.on("pageerror", lambda error: elsewhere or complaints.append(str(error)))
         page.goto(address)
         return page
 
@@ -245,49 +241,3 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     assert complaints == []
-
-
-def is_error(line: Any) -> bool:
-    return bool(line.type == "error")
-
-
-def cells_of(cells: Sequence[str]) -> Any:
-    """Write cells of code as a notebook."""
-    nbformat = pytest.importorskip("nbformat", reason="nbconvert is not installed")
-    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-
-
-@pytest.fixture
-def notebook(home: Home) -> Callable[[Sequence[str]], Path]:
-    """Run cells by `jupyter nbconvert --execute`, and return the page it makes."""
-    pytest.importorskip("nbconvert", reason="nbconvert is not installed")
-    nbformat = pytest.importorskip("nbformat")
-
-    def convert(cells: Sequence[str]) -> Path:
-        nbformat.write(cells_of(cells), home.here / "notebook.ipynb")
-        home.run("python -m nbconvert --execute --to html notebook.ipynb")
-        return home.here / "notebook.html"
-
-    return convert
-
-
-@pytest.fixture
-def kernel(home: Home) -> Iterator[Callable[[str], list[dict[str, Any]]]]:
-    """A live kernel in the home: run a cell, and return its outputs as a notebook keeps them."""
-    nbclient = pytest.importorskip("nbclient", reason="nbconvert is not installed")
-    client = nbclient.NotebookClient(
-        cells_of([]), timeout=PATIENCE, resources={"metadata": {"path": str(home.here)}}
-    )
-    nbformat = pytest.importorskip("nbformat")
-
-    def run(code: str) -> list[dict[str, Any]]:
-        cell = nbformat.v4.new_code_cell(code)
-        client.nb.cells.append(cell)
-        client.execute_cell(cell, len(client.nb.cells) - 1)
-        return list(cell.outputs)
-
-    client.create_kernel_manager()
-    client.start_new_kernel(env=home.environment)
-    client.start_new_kernel_client()
-    yield run
-    client._cleanup_kernel()

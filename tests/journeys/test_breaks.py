@@ -135,13 +135,13 @@ calls of another library are not answered
     reasons::calls_of_another
 figures wait for a magic
     attnlab/draw/pictures/notebook_figure.py show_below_cell = lambda figure: None
-    notebooks::a_figure_is
+    notebooks::figures_are
 figures are text
     attnlab/draw/pictures/notebook_figure.py NotebookFigure._repr_png_ = lambda self: None
-    notebooks::a_converted_notebook
+    notebooks::figures_are
 whatever came is shown as nothing
     attnlab/experiments/viewer.py show = lambda *args, **options: None
-    notebooks::a_figure_is
+    notebooks::figures_are
 a head's number tells its role
     attnlab/truth/network.py shuffle_heads = lambda network, random: None
     edits::a_method_of

@@ -12,8 +12,8 @@ def test_a_first_model_is_trained_shown_asked_and_cut(home, visit, first_run):
     home.environment["BROWSER"] = "true"
     folder, answer = first_run
     shutil.copytree(folder, home.here, dirs_exist_ok=True)
-    painted = [file.suffix for file in (home.here / "runs/sorting/figures").iterdir()]
-    assert painted.count(".png") == painted.count(".svg") > 0
+    figures = [file.suffix for file in (home.here / "runs/sorting/figures").iterdir()]
+    assert figures.count(".png") == figures.count(".svg") > 0
     assert "3 of 3 claims hold, self-checks: 1 of 1" in answer.out
     assert "27/27" in answer.out
     assert "report   runs/sorting/report.html\n" in answer.out

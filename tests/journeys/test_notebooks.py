@@ -1,66 +1,59 @@
-"""Notebooks: figures appear by themselves, and pages can be read when the kernel is gone."""
+"""A converted notebook: figures appear by themselves, and pages can be read without the kernel."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.journeys.conftest import Home
+
 pytest.importorskip("matplotlib")
 pytest.importorskip("anywidget")
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("nbconvert")
 
-
-def pictures(outputs: Sequence[dict[str, Any]]) -> int:
-    return sum("image/png" in output.get("data", {}) for output in outputs)
-
-
-def png(output: dict[str, Any]) -> str:
-    return str(output["data"]["image/png"])
-
-
-def test_a_figure_is_a_picture_once_without_a_magic_and_a_wrong_call_one_sentence(
-    kernel: Callable[[str], list[dict[str, Any]]], sorter: Path
-) -> None:
-    first = f"import attnlab\nrecording = attnlab.record(attnlab.load({str(sorter)!r}), 'cab')"
-    assert pictures(kernel(first)) == 0
-    cells = {
-        "attnlab.plot.heads(recording)": 1,
-        "figure = attnlab.plot.heads(recording)\nfigure": 1,
-        "attnlab.plot.head(recording, 0, 0)\nattnlab.plot.head(recording, 0, 1)": 2,
-        "[attnlab.plot.head(recording, 0, head) for head in range(2)]": 2,
-        "for head in range(2):\n    attnlab.plot.head(recording, 0, head)": 2,
-        "figure": 1,
-        "print('no figure')": 0,
-    }
-    for code, number in cells.items():
-        assert pictures(kernel(code)) == number, code
-    alone = [kernel(f"attnlab.plot.head(recording, 0, {head})") for head in range(2)]
-    both = kernel("attnlab.plot.head(recording, 0, 0)\nattnlab.plot.head(recording, 0, 1)")
-    assert list(map(png, both)) == [png(output) for (output,) in alone]  # in their order
-    kernel("%matplotlib inline")
-    for code, number in [*cells.items()][:2]:
-        assert pictures(kernel(code)) == number, f"with the magic: {code}"
-    wrong = f"""
-try:
-    attnlab.show(attnlab.record(attnlab.load({str(sorter)!r}), "*.weights"))
+CELLS = {  # how many pictures stand below each
+    "recording = attnlab.record(model, 'cab')": 0,
+    "attnlab.plot.heads(recording)": 1,
+    "figure = attnlab.plot.heads(recording)\nfigure": 1,
+    "attnlab.plot.head(recording, 0, 0)": 1,
+    "attnlab.plot.head(recording, 0, 1)": 1,
+    "attnlab.plot.head(recording, 0, 0)\nattnlab.plot.head(recording, 0, 1)": 2,
+    "[attnlab.plot.head(recording, 0, head) for head in range(2)]": 2,
+    "for head in range(2):\n    attnlab.plot.head(recording, 0, head)": 2,
+    "figure  # once more": 1,
+    "print('no figure')": 0,
+    "%matplotlib inline\nattnlab.plot.heads(recording)": 1,
+    "figure = attnlab.plot.heads(recording)\nfigure  # with the magic": 1,
+}
+WRONG = """try:
+    attnlab.show(attnlab.record(model, "*.weights"))
 except attnlab.AttnlabError as error:
-    print(error)
-"""
-    (output,) = kernel(wrong)
-    assert "record inputs at once: attnlab.record(model" in output["text"]
-    assert output["text"].count("\n") == 1
+    print(error)"""
 
 
-def test_a_converted_notebook_holds_the_pictures_and_a_model_that_has_answered(
-    notebook: Callable[[Sequence[str]], Path], visit: Callable[..., Any], sorter: Path
+def test_figures_are_pictures_a_wrong_call_is_one_sentence_and_a_model_has_answered(
+    home: Home, visit: Callable[..., Any], sorter: Path
 ) -> None:
-    cells = [
-        f"import attnlab\nmodel = attnlab.load({str(sorter)!r})",
-        "attnlab.plot.heads(attnlab.record(model, 'cab'))",
-        "attnlab.show(model)",
-    ]
-    page = visit(notebook(cells), elsewhere=True)
-    assert page.locator("img[src^='data:image/png']").count() == 1
+    first = f"import attnlab\nmodel = attnlab.load({str(sorter)!r})"
+    sources = [first, *CELLS, WRONG, "attnlab.show(model)"]
+    cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), home.here / "notebook.ipynb")
+    home.run("python -m nbconvert --execute --to html notebook.ipynb")
+    page = visit(home.here / "notebook.html", elsewhere=True)
+    shown = dict(zip(sources, page.locator(".jp-CodeCell").all(), strict=True))
+    pictures = {
+        source: [image.get_attribute("src") for image in cell.locator("img").all()]
+        for source, cell in shown.items()
+    }
+    assert {source: len(pictures[source]) for source in CELLS} == CELLS
+    alone = [pictures[f"attnlab.plot.head(recording, 0, {head})"] for head in range(2)]
+    assert [*alone[0], *alone[1]] == pictures["\n".join([*CELLS][3:5])]  # in their order
+    assert alone[0][0].startswith("data:image/png")
+    (said,) = shown[WRONG].locator(".jp-OutputArea-output").all_inner_texts()
+    assert "record inputs at once: attnlab.record(model" in said
+    assert len(said.splitlines()) == 1
     page.locator("iframe").scroll_into_view_if_needed()
     frame = page.frame_locator("iframe")
     frame.get_by_role("heading", name=sorter.name, exact=True).wait_for()

@@ -2,9 +2,11 @@
 
 Loading takes seconds of each process. A copy (a fork) goes on where a new process is when it
 has loaded: with the folder, the environment and the files of the command, it runs the program
-as `__main__`, and ends as a process ends. Commands are lines of JSON; the answers are statuses.
+as `__main__`, and ends as a process ends, but for the half second in which Python would take apart
+all that it has loaded. Commands are lines of JSON; the answers are statuses.
 """
 
+import atexit
 import contextlib
 import gc
 import importlib
@@ -12,6 +14,8 @@ import json
 import os
 import runpy
 import sys
+import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +61,22 @@ def become(command: dict[str, Any]) -> None:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     sys.argv = command["words"]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
-    if not command["paints"]:
-        figure_files.to_bytes = lambda *_, **__: UNPAINTED
-        figures.to_files = lambda name, _: {f"{name}.{kind}": UNPAINTED for kind in ("png", "svg")}
+    figure_files.to_bytes = lambda *_, **__: UNPAINTED
+    figures.to_files = lambda name, _: {f"{name}.{kind}": UNPAINTED for kind in ("png", "svg")}
+
+
+def status_of(program: str) -> int:
+    """Run a program, and return the status that Python would end with."""
+    try:
+        runpy.run_path(program, run_name="__main__")
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)  # noqa: T201
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 for name in OTHERS:
@@ -68,4 +85,9 @@ for name in OTHERS:
 gc.freeze()
 torch.set_num_threads(1)
 become(next_command())
-runpy.run_path(sys.argv[0], run_name="__main__")
+status = status_of(sys.argv[0])
+threading._shutdown()
+atexit._run_exitfuncs()
+sys.stdout.flush()
+sys.stderr.flush()
+os._exit(status)
