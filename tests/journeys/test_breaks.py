@@ -132,7 +132,7 @@ queries and keys are of other places
 calls of another library are not answered
     attnlab/pretrained/model.py Pretrained.__getattr__ = lambda self, name:
     nn.Module.__getattr__(self, name)
-    reasons::calls_of_another
+    python::wrong_calls
 figures wait for a magic
     attnlab/draw/pictures/notebook_figure.py show_below_cell = lambda figure: None
     notebooks::figures_are
@@ -150,13 +150,13 @@ loading leaves its traces
     models::a_hand_written
 what is recorded is not what was computed
     attnlab/look/recording/recorder.py _copied = lambda *args: real(*args) * 1.01
-    models::a_hugging_face model_kinds::modules_and model_kinds::gradient_times_attention
+    models::a_hugging_face model_kinds::modules_and
 what cannot be shown is not named
     attnlab/pretrained/model_trace.py ModelTrace.why_set_aside = property(lambda self: '')
     model_kinds::what_cannot_be
 the mask of a cut is open
     attnlab/edits/attention_edits.py _with_allowed = lambda mask, allowed: mask
-    model_kinds::a_cut_edge
+    docs::what_a_page[edit]
 """
 # A break's name; a file of a package and a function in it = the fault, in which `real` is the
 # function itself; the stories that meet it, each by its file and the first words of its name.

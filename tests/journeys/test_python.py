@@ -53,6 +53,8 @@ def refused(call):
         print("|", str(error))
 
 refused(lambda: attnlab.from_pretrained)
+refused(lambda: model.run_with_cache)
+refused(lambda: attnlab.record(model, "blocks.0.attn.hook_pattern"))
 refused(lambda: attnlab.record(model, "layers.0.atention.weights"))
 refused(lambda: attnlab.record("gpt2", clean))
 refused(lambda: attnlab.show(attnlab.record(model, "*.weights")))
@@ -84,6 +86,8 @@ def test_wrong_calls_end_in_one_sentence_that_says_what_to_do(at_home: Home) -> 
     lines = at_home.python(OPENED + WRONG).out.strip().split("\n| ")
     expected = [
         "did you mean 'load'?",
+        "attnlab.record(",
+        "did you mean 'layers.0.attention.weights'?",
         "did you mean 'layers.0.attention.weights'?",
         "attnlab.load('gpt2') opens a model",
         "run the model inside the with, or record inputs at once",
