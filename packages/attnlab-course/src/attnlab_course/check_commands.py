@@ -17,10 +17,7 @@ _TICK = 0.3  # seconds between two looks at the files
 
 
 def check(
-    *names: str,
-    where: CourseOptions = HERE,
-    seed: WholeNumber = 0,
-    as_json: AsJson = False,
+    *names: str, where: CourseOptions = HERE, seed: WholeNumber = 0, as_json: AsJson = False
 ) -> int:
     """Check your answers: passed checks, the smallest case that fails, and the mistake by name.
 
@@ -73,10 +70,7 @@ def watch(name: str = "", /, *, where: CourseOptions = HERE) -> int:
 
 
 def _check_one(
-    workspace: "Workspace",
-    exercise: "CourseExercise",
-    ask: "AskProgram",
-    seed: int,
+    workspace: "Workspace", exercise: "CourseExercise", ask: "AskProgram", seed: int
 ) -> "ExerciseOutcome":
     from attnlab_course.submit import check_program
 

@@ -73,11 +73,7 @@ def _read(value: Json, depth: int = 0) -> Any:
 
 
 def difference(
-    expected: Any,
-    got: Any,
-    tolerance: float,
-    where: str = "answer",
-    names: Sequence[str] = (),
+    expected: Any, got: Any, tolerance: float, where: str = "answer", names: Sequence[str] = ()
 ) -> Failure | None:
     """Say how an answer differs from what was expected; None where it does not.
 

@@ -102,9 +102,7 @@ def _reference_answer(questions: Questions, source: str, number: int) -> CaseAns
 
 
 def find_mistake(
-    questions: Questions,
-    answers: Sequence[CaseAnswer],
-    failures: Sequence[Failure | None],
+    questions: Questions, answers: Sequence[CaseAnswer], failures: Sequence[Failure | None]
 ) -> FoundMistake | None:
     """Return the mistake behind a wrong answer; None where none is known.
 
@@ -150,10 +148,7 @@ def _first_failed(
 
 
 def _explains(
-    questions: Questions,
-    values: Sequence[Any],
-    source: str,
-    numbers: Iterable[int],
+    questions: Questions, values: Sequence[Any], source: str, numbers: Iterable[int]
 ) -> bool:
     """Whether a program of the course gives the same answers to these cases."""
     for number in numbers:

@@ -16,12 +16,7 @@ from typing import Any
 
 from attnlab.core.store import explained, locked, make_folder, write_bytes, write_text
 from attnlab.errors import CouldNotRun, WrongUsage, typed
-from attnlab_course.cells import (
-    parse_program,
-    program_of_notebook,
-    starter_cells,
-    starter_notebook,
-)
+from attnlab_course.cells import parse_program, program_of_notebook, starter_cells, starter_notebook
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.judge import ExerciseOutcome
 from attnlab_course.notebook_cells import join_cells, without_magic

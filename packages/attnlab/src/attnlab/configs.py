@@ -100,11 +100,7 @@ class Option:
 
 
 def option(
-    default: Any,
-    comment: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
+    default: Any, comment: str, *, low: float | None = None, high: float | None = None
 ) -> Any:
     """Declare a config field: default, comment, and inclusive range; choices are its `Literal`
     type."""

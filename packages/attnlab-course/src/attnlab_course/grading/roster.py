@@ -161,9 +161,7 @@ def _names_on_list(
 
 
 def _match(
-    names: Mapping[str, NameForm],
-    owners: Mapping[NameForm, set[str]],
-    matches: dict[str, str],
+    names: Mapping[str, NameForm], owners: Mapping[NameForm, set[str]], matches: dict[str, str]
 ) -> None:
     """Match the submissions whose name, read in one way, is of one student alone.
 

@@ -68,11 +68,7 @@ def _described(option: Option) -> dict[str, object]:
 
 
 def _check(
-    experiment: str,
-    settings: Mapping[str, object],
-    seed: int,
-    seeds: int = 1,
-    sweep: bool = False,
+    experiment: str, settings: Mapping[str, object], seed: int, seeds: int = 1, sweep: bool = False
 ) -> dict[str, object]:
     """Check a request for a job as the command line would; return its settings as texts."""
     texts = all_shown(settings)

@@ -100,11 +100,7 @@ def _open_model(name: str) -> dict[str, object]:
 
 
 def _ask_model(
-    name: str,
-    text: str,
-    edits: Sequence[object],
-    head: str = "",
-    at: Sequence[int] | None = None,
+    name: str, text: str, edits: Sequence[object], head: str = "", at: Sequence[int] | None = None
 ) -> dict[str, object]:
     """Return the tokens of a text, the means of all heads, the answer, and the weights and scores
     of one head, the first if there is none of this name; each before and after.

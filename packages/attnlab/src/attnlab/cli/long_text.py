@@ -50,11 +50,7 @@ def is_long_text(
 
 
 def summarize_long_text(
-    name: str,
-    options: LongTextOptions,
-    *,
-    out: Path | None,
-    as_json: bool,
+    name: str, options: LongTextOptions, *, out: Path | None, as_json: bool
 ) -> int:
     """Summarize every head over a long text, write the pages, and print the main findings.
 

@@ -110,12 +110,7 @@ def runs_in(parent: Path) -> list[str]:
 
 
 def in_run_folder(
-    make: Callable[..., _Made],
-    out: Path | None,
-    name: str,
-    title: str,
-    *,
-    is_quiet: bool,
+    make: Callable[..., _Made], out: Path | None, name: str, title: str, *, is_quiet: bool
 ) -> _Made:
     """Call `make` with the folder to write and an observer of its progress.
 

@@ -5,14 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnlab.cli.failures import writing_to
-from attnlab.cli.options import (
-    WHOLE_CORPUS,
-    AsJson,
-    CorpusOptions,
-    Strings,
-    Switch,
-    WholeNumber,
-)
+from attnlab.cli.options import WHOLE_CORPUS, AsJson, CorpusOptions, Strings, Switch, WholeNumber
 from attnlab.cli.output_folder import show_pages
 from attnlab.cli.progress import corpus_lines, progress
 from attnlab.cli.prompts import check_corpus_command, open_reader

@@ -139,14 +139,8 @@ _PLAIN: dict[Any, tuple[Callable[[Any], bool], str]] = {
     str: (lambda value: isinstance(value, str), "a string"),
     bool: (lambda value: isinstance(value, bool), "True or False"),
     bool | None: (lambda value: isinstance(value, bool | None), "True, False or None"),
-    int: (
-        lambda value: is_integer(value) and value >= 0,
-        "a whole number, 0 or more",
-    ),
-    float: (
-        lambda value: is_number(value) and math.isfinite(value),
-        "a plain finite number",
-    ),
+    int: (lambda value: is_integer(value) and value >= 0, "a whole number, 0 or more"),
+    float: (lambda value: is_number(value) and math.isfinite(value), "a plain finite number"),
     Number: (_is_number, "a plain number or None"),
     Scalar: (
         lambda value: isinstance(value, str | bool) or _is_number(value),

@@ -11,15 +11,7 @@ import numpy as np
 
 from attnlab.display import Card, NumberTable, card_of, card_text, short
 from attnlab.draw.json_form import without_nan
-from attnlab.draw.sections import (
-    Heatmap,
-    MapChoice,
-    Maps,
-    ReportContent,
-    Section,
-    Table,
-    Text,
-)
+from attnlab.draw.sections import Heatmap, MapChoice, Maps, ReportContent, Section, Table, Text
 
 
 def has_tables(result: Any) -> bool:

@@ -19,14 +19,7 @@ from attnlab.draw.claims import claim_state, sum_up
 from attnlab.draw.json_form import to_json
 from attnlab.draw.markup import make_page, to_embedded_json
 from attnlab.draw.numbers import are_figures, column_words
-from attnlab.draw.sections import (
-    Maps,
-    Passage,
-    ReportContent,
-    Section,
-    Table,
-    Traces,
-)
+from attnlab.draw.sections import Maps, Passage, ReportContent, Section, Table, Traces
 from attnlab.draw.wire import drawn_map, drawn_trace
 
 _DIGITS = 7

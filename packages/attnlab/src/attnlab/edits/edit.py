@@ -17,11 +17,7 @@ from torch import Tensor, nn
 from attnlab.core.store import unique_keys
 from attnlab.edits.edit_context import EditContext
 from attnlab.edits.json_values import live, plain_value, short_repr
-from attnlab.edits.sources import (
-    check_source,
-    finite_tensor,
-    require_finite,
-)
+from attnlab.edits.sources import check_source, finite_tensor, require_finite
 from attnlab.edits.targets import (
     ALL,
     EditTarget,

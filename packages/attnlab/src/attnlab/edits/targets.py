@@ -19,15 +19,7 @@ from torch import nn
 from attnlab.errors import WrongUsage, did_you_mean, type_words
 from attnlab.look.heads import layer_name
 from attnlab.shapes import shape_text
-from attnlab.sites import (
-    SITES,
-    advice_on,
-    in_our_words,
-    matches,
-    part_of,
-    site_names,
-    site_suffix,
-)
+from attnlab.sites import SITES, advice_on, in_our_words, matches, part_of, site_names, site_suffix
 
 ALL = "all"
 EditTarget: TypeAlias = int | str | Collection[int | str] | None

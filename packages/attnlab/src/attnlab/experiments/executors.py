@@ -27,14 +27,7 @@ from types import ModuleType
 from typing import Any, Literal, Protocol, Self, get_args
 
 from attnlab.core.store import refusing_damage
-from attnlab.errors import (
-    AttnlabError,
-    CouldNotRun,
-    WrongUsage,
-    did_you_mean,
-    is_integer,
-    not_none,
-)
+from attnlab.errors import AttnlabError, CouldNotRun, WrongUsage, did_you_mean, is_integer, not_none
 from attnlab.experiments.folder import RunConfig
 from attnlab.train.observer import Observer, SilentObserver
 

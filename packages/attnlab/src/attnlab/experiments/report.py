@@ -65,11 +65,7 @@ class Report:
 
     @classmethod
     def of(
-        cls,
-        experiment: str,
-        config: RunConfig,
-        findings: Findings,
-        metrics: Sequence[MetricLine],
+        cls, experiment: str, config: RunConfig, findings: Findings, metrics: Sequence[MetricLine]
     ) -> Self:
         """Make the report of findings that only live in memory."""
         parts = findings.model, findings.models, findings.files

@@ -76,13 +76,7 @@ def run(
         describe = partial(describe, threads=torch.get_num_threads())
         output = _Output(session, describe)
         context = RunContext(
-            seed,
-            session.observer,
-            output.start,
-            output.record,
-            session.checkpoints,
-            layout,
-            engine,
+            seed, session.observer, output.start, output.record, session.checkpoints, layout, engine
         )
         findings = experiment.run(stated, context)
         return session.write(Report.of(name, output.config, findings, output.metrics))

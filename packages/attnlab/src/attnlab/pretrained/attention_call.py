@@ -18,11 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import (
-    TorchFunctionMode,
-    handle_torch_function,
-    has_torch_function_unary,
-)
+from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function_unary
 
 from attnlab.errors import CouldNotRun
 from attnlab.parts.heads import HeadLayout, mask_to_show

@@ -43,11 +43,7 @@ from attnlab.pretrained.pass_state import (
     stack_inputs,
     uncompiled,
 )
-from attnlab.pretrained.structure import (
-    AttentionStructure,
-    BlockStructure,
-    StackStructure,
-)
+from attnlab.pretrained.structure import AttentionStructure, BlockStructure, StackStructure
 from attnlab.pretrained.tracing import first_tensor, tensor_of
 
 _HOW_ELSE = ", as after set_attn_implementation or with output_attentions=True"

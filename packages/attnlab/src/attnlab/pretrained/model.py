@@ -33,17 +33,9 @@ from attnlab.pretrained.attention_call import AttentionPoint, BlockPoint, StackP
 from attnlab.pretrained.card import pretrained_card
 from attnlab.pretrained.hooks import ForeignHooks
 from attnlab.pretrained.model_trace import ModuleCall
-from attnlab.pretrained.module_sites import (
-    add_matching_sites,
-    add_site,
-    module_path,
-)
+from attnlab.pretrained.module_sites import add_matching_sites, add_site, module_path
 from attnlab.pretrained.pass_state import ForeignModel, PassState, hooks_hidden, remove_copied_hooks
-from attnlab.pretrained.structure import (
-    AttentionStructure,
-    BlockStructure,
-    ModelStructure,
-)
+from attnlab.pretrained.structure import AttentionStructure, BlockStructure, ModelStructure
 from attnlab.pretrained.text import TokenNames, text_config, text_inputs
 from attnlab.pretrained.tracing import Inputs, tensor_of
 from attnlab.sites import SitedModule

@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 
 from attnlab.programs.domains import Domains, Table
 from attnlab.programs.interpreter import JOINS
-from attnlab.programs.language import (
-    Best,
-    Compared,
-    JoinedSelector,
-    Selector,
-    Sequence,
-    apply,
-)
+from attnlab.programs.language import Best, Compared, JoinedSelector, Selector, Sequence, apply
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.values import Value
 

@@ -431,8 +431,7 @@ def _selector(value: Any) -> Selector:
     if isinstance(value, Selector):
         return value
     raise ProgramError(
-        current_line(),
-        f"expected a selector, such as select(keys, queries, '=='); got {value!r}.",
+        current_line(), f"expected a selector, such as select(keys, queries, '=='); got {value!r}."
     )
 
 

@@ -11,15 +11,7 @@ from attnlab.programs.blueprint import Blueprint, Matrix, View
 from attnlab.programs.conjunctions import Conjunction, conjunctions
 from attnlab.programs.domains import Domains, has_value
 from attnlab.programs.interpreter import sequences_of
-from attnlab.programs.language import (
-    Aggregate,
-    Indices,
-    Map,
-    Selector,
-    Sequence,
-    Tokens,
-    Width,
-)
+from attnlab.programs.language import Aggregate, Indices, Map, Selector, Sequence, Tokens, Width
 from attnlab.programs.lines import ProgramError
 from attnlab.programs.memoize import memoize
 from attnlab.programs.values import Value, are_numbers, numbered, value_key

@@ -31,11 +31,7 @@ class Interpreter:
     `train/layouts/blocks.py`."""
 
     def __init__(
-        self,
-        recorded: TracedStep,
-        example: Sequence[Tensor],
-        width: int,
-        dtype: torch.dtype,
+        self, recorded: TracedStep, example: Sequence[Tensor], width: int, dtype: torch.dtype
     ) -> None:
         """Lay out the memory of a recorded step."""
         self._memory = _Memory(recorded, width, dtype)

@@ -17,13 +17,7 @@ from torch import Tensor
 from attnlab.errors import WrongUsage, require_known
 from attnlab.shapes import require_integer
 
-SequenceRule = Literal[
-    "sort",
-    "reverse",
-    "copy",
-    "add",
-    "induction",
-]
+SequenceRule = Literal["sort", "reverse", "copy", "add", "induction"]
 
 SEPARATOR = 0
 """The id of SEP; the letters follow it."""

@@ -189,11 +189,7 @@ class PartTokenizer(TextTokenizer):
     num_parts = 3
 
     def __init__(
-        self,
-        words: Sequence[str],
-        beginnings: Sequence[str],
-        pairs: Sequence[str],
-        max_length: int,
+        self, words: Sequence[str], beginnings: Sequence[str], pairs: Sequence[str], max_length: int
     ) -> None:
         super().__init__(max_length)
         self._parts = (list(words), list(beginnings), list(pairs))

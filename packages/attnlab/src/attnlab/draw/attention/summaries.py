@@ -148,10 +148,7 @@ def draw_long_map(
         raise WrongUsage(
             f"a pooled map is (squares, squares) of numbers or NaN; got {shape_text(table.shape)}."
         )
-    sides = (
-        _side("query", num_queries, table.shape[0]),
-        _side("key", num_keys, table.shape[1]),
-    )
+    sides = (_side("query", num_queries, table.shape[0]), _side("key", num_keys, table.shape[1]))
     if blocked is not None:
         hidden = _hidden(table, sides, num_queries, blocked)
         table = np.where(hidden & (table == 0), np.nan, table)

@@ -328,10 +328,7 @@ def pattern_effects(
     effects = after - before
     sums = effects.new_zeros(len(effects), distinct).index_add_(1, copies, effects)
     results = significance.assess(
-        sums / copies.bincount(),
-        correction=rule.correction,
-        draws=rule.draws,
-        seed=seed,
+        sums / copies.bincount(), correction=rule.correction, draws=rule.draws, seed=seed
     )
     heads = places[:: len(chosen)]
     tested = Assessed(*(result.view(len(heads), -1) for result in results))

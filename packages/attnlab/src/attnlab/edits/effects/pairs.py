@@ -139,11 +139,7 @@ def _metrics(
 
 
 def _read_pair(
-    model: nn.Module,
-    ask: Callable[[str], Question],
-    texts: Sequence[str],
-    metric: Metric,
-    row: int,
+    model: nn.Module, ask: Callable[[str], Question], texts: Sequence[str], metric: Metric, row: int
 ) -> PairGroup:
     """Read one pair as a group of its own."""
     read = partial(_read_text, ask, metric)

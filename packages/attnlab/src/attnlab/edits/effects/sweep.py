@@ -28,12 +28,7 @@ from torch import Tensor, nn
 from attnlab import seeds
 from attnlab.core.sizes import count_numbers
 from attnlab.edits.effects.baseline import Baseline, portions_that_fit, run_plain
-from attnlab.edits.effects.metrics import (
-    Metric,
-    PreparedMetric,
-    measured_words,
-    prepare_metric,
-)
+from attnlab.edits.effects.metrics import Metric, PreparedMetric, measured_words, prepare_metric
 from attnlab.edits.effects.tail import Tail, find_tail
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_name

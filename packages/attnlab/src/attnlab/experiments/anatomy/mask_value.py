@@ -209,11 +209,7 @@ def _dead_row(dtype: torch.dtype, seed: int) -> DeadRow:
 
     query, key, _ = tensors
     filled = filled_weights((query @ key.T / math.sqrt(8)).detach(), mask, -1e9)
-    return DeadRow(
-        *first_row(ours),
-        *first_row(naive),
-        float(blocked_weight(filled, mask)[0]),
-    )
+    return DeadRow(*first_row(ours), *first_row(naive), float(blocked_weight(filled, mask)[0]))
 
 
 def _most_down_to(leaks: dict[float, float], lowest: float) -> float:

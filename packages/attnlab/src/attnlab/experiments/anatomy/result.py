@@ -64,8 +64,4 @@ def interval_text(interval: Interval, digits: int = 3) -> str:
     return f"{value} ({low} to {high})"
 
 
-_FORMATS: Numbers = {
-    "least": least,
-    "most": most,
-    "number": number_text,
-}
+_FORMATS: Numbers = {"least": least, "most": most, "number": number_text}

@@ -98,9 +98,7 @@ def _table_sections(
         **WORDS.texts("traces"),
     )
     yield draw.Maps(
-        figure="cross-attention",
-        choices=list(map(_attention_maps, shown)),
-        **WORDS.texts("maps"),
+        figure="cross-attention", choices=list(map(_attention_maps, shown)), **WORDS.texts("maps")
     )
     yield _mass_bars(table, numbers)
     yield _heads_table(table, numbers)

@@ -20,11 +20,6 @@ def train_problem(
             context.record({"model": label, **line})
 
     result = context.train(
-        name,
-        problem.members,
-        problem.loss,
-        stop=problem.stop,
-        record=record,
-        num_threads=1,
+        name, problem.members, problem.loss, stop=problem.stop, record=record, num_threads=1
     )
     return result.members

@@ -180,10 +180,7 @@ def make_content(
         ("inputs", "; ".join(_inputs_of(result, config) for result in results)),
     ]
     return ReportContent(
-        title=NAME,
-        subtitle=WORDS.text("subtitle"),
-        facts=facts,
-        sections=sections,
+        title=NAME, subtitle=WORDS.text("subtitle"), facts=facts, sections=sections
     )
 
 

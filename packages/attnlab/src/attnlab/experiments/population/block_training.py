@@ -235,11 +235,7 @@ def estimate_population(plan: PopulationPlan) -> PopulationRate:
     watch = _Stopwatch()
     with computing_as({"threads": 1, "matrix_path": matrix_path_in_use()}), suppress(_Enough):
         train_problem(
-            problem,
-            stop_when_solved=False,
-            layout=plan.layout,
-            engine=plan.engine,
-            observer=watch,
+            problem, stop_when_solved=False, layout=plan.layout, engine=plan.engine, observer=watch
         )
     return PopulationRate(len(seeds), watch.seconds, bytes_of_seed(problem.members[0]))
 

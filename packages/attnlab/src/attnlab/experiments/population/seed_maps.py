@@ -55,11 +55,7 @@ def _member(population: Population, index: int, heads: PopulationHeads | None) -
     if heads is None or index not in heads.members:
         return card
     row = heads.members.index(index)
-    return card | {
-        "row": row,
-        "rank": heads.ranking.index(index) + 1,
-        "kind": heads.kind(row),
-    }
+    return card | {"row": row, "rank": heads.ranking.index(index) + 1, "kind": heads.kind(row)}
 
 
 def _attention(parts: list[AttentionHeads], part: AttentionHeads) -> dict[str, object]:

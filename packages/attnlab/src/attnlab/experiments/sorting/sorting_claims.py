@@ -84,12 +84,7 @@ def answers(model: Any, task: SequenceTask, prompts: Tensor) -> tuple[Tensor, Te
     """
     tokens, probabilities = [], []
     for part in prompts.split(_CHUNK):  # type: ignore[no-untyped-call]
-        generated = generate(
-            model,
-            with_separator(part),
-            task.answer_length,
-            forbidden=[SEPARATOR],
-        )
+        generated = generate(model, with_separator(part), task.answer_length, forbidden=[SEPARATOR])
         tokens.append(generated.tokens[:, task.prompt_length + 1 :])
         probabilities.append(generated.probabilities.amax(-1))
     return torch.cat(tokens), torch.cat(probabilities)
@@ -137,11 +132,7 @@ def evaluate_claims(result: SorterEvaluation) -> list[Claim]:
         claims.append(_most_held_out_right(result.held_out))
     order = seeds.generator(result.seed, NAME, "claims")
     shuffled = torch.randperm(result.evaluated.total, generator=order)
-    return [
-        *claims,
-        *_loss_claims(result),
-        _causal(result, shuffled[:64]),
-    ]
+    return [*claims, *_loss_claims(result), _causal(result, shuffled[:64])]
 
 
 def _all_inputs_right(result: SorterEvaluation) -> Claim:

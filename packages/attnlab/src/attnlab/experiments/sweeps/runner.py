@@ -33,12 +33,7 @@ from attnlab.experiments.sweeps.cells import SweepCell
 from attnlab.experiments.sweeps.outcome import SweepOutcome
 from attnlab.experiments.sweeps.plan import Plan, PlanKind, read_config_of
 from attnlab.experiments.sweeps.report import make_content
-from attnlab.experiments.sweeps.unit import (
-    ModelResult,
-    Unit,
-    UnitResult,
-    refuse_other_versions,
-)
+from attnlab.experiments.sweeps.unit import ModelResult, Unit, UnitResult, refuse_other_versions
 from attnlab.seeds import generator
 from attnlab.train.observer import Observer, SilentObserver
 

@@ -113,10 +113,7 @@ def _trained(unit: Unit, observer: Observer | None) -> tuple[list[ModelResult], 
         configs += [config_class.from_mapping(fields)] * len(unit.seeds)
     problem = make_problem(unit.experiment, configs, list(unit.seeds) * len(unit.cells))
     result = train_problem(
-        problem,
-        stop_when_solved=unit.stop_when_solved,
-        layout=unit.layout,
-        observer=observer,
+        problem, stop_when_solved=unit.stop_when_solved, layout=unit.layout, observer=observer
     )
     history, members = result.history, []
     solved = solved_at_each_step(history, problem.is_solved)

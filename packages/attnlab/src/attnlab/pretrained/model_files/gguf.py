@@ -31,11 +31,7 @@ from attnlab.core.sizes import count_numbers
 from attnlab.core.store import CouldNotWrite, check_room, explained, locked, write_json, writer_of
 from attnlab.errors import CouldNotRun, did_you_mean
 from attnlab.pretrained.model_files import header
-from attnlab.pretrained.model_files.build import (
-    Differences,
-    bounded_modules,
-    errors_explained,
-)
+from attnlab.pretrained.model_files.build import Differences, bounded_modules, errors_explained
 from attnlab.pretrained.model_files.folder import check_memory, check_numbers, inspect_folder
 from attnlab.pretrained.model_files.header import JsonObject, plain_file, require
 from attnlab.pretrained.model_files.libraries import import_transformers, needed, quiet
