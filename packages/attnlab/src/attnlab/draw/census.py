@@ -127,7 +127,9 @@ def _table(census: Census, rows: Sequence[JsonObject]) -> Table:
         "token, duplicate and induction at tokens that occurred before. A kind is named where its "
         f"mean is {MOST} or more."
     )
+    measures = [*_COLUMNS]
     if census.repeats:
+        measures.append("induction_on_repeats")
         columns.append("induction on repeats")
         caption += " On repeats: where random tokens come twice."
     columns += [f"{control} [95 %]" for control in controls]
@@ -137,9 +139,7 @@ def _table(census: Census, rows: Sequence[JsonObject]) -> Table:
         caption += " Effects with their intervals."
     cells = []
     for row in sorted(rows, key=lambda row: -abs(row.get("zeroed", 0.0))):
-        line = [row["head"], row["kind"], *(_short(row[measure]) for measure in _COLUMNS)]
-        if census.repeats:
-            line.append(_short(row["induction_on_repeats"]))
+        line = [row["head"], row["kind"], *(_short(row[measure]) for measure in measures)]
         for control in controls:
             low, high = row[f"{control}_low"], row[f"{control}_high"]
             mark = "*" * bool(row[f"{control}_matters"])

@@ -47,15 +47,15 @@ class Session(ExitStack):
         self.started = begins_at()
         self.folder: RunFolder | None = None
 
-    def begun_as(self, asked: RunConfig) -> RunConfig | None:
+    def begun_as(self, config: RunConfig) -> RunConfig | None:
         """Return the config of the run that is resumed, if it is the one asked for."""
         if not self.is_resumed:
             return None
-        return read_to_go_on(not_none(self.path), self._kind, asked)
+        return read_to_go_on(not_none(self.path), self._kind, config)
 
-    def compute_as_begun(self, asked: RunConfig) -> None:
+    def compute_as_begun(self, config: RunConfig) -> None:
         """Compute as the run that is resumed, bit for bit, or with torch's own attention."""
-        begun = self.begun_as(asked)
+        begun = self.begun_as(config)
         # The numbers of a run must not depend on whether a C++ compiler is there.
         computing = use_attention_path("default") if begun is None else computing_as(begun)
         self.enter_context(computing)

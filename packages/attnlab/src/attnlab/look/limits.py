@@ -41,17 +41,17 @@ class ScoreLimit:
 
 def limits_of(model: nn.Module) -> list[ScoreLimit]:
     """Try the window and the cap of a pretrained language model, where its config states them."""
-    config, found = text_config(foreign_of(model)), []
+    config, limits = text_config(foreign_of(model)), []
     parts = [site.removesuffix(".weights") for site in site_names(model) if ".weights" in site]
     width = getattr(config, "sliding_window", None)
     kinds = list(getattr(config, "layer_types", None) or ["sliding"] * len(parts))
     narrow = [part for part, kind in zip(parts, kinds, strict=False) if "sliding" in str(kind)]
     if isinstance(width, int) and narrow and getattr(config, "use_sliding_window", True):
-        found.append(ScoreLimit("window", width, _farthest(model, config, narrow[0], width)))
+        limits.append(ScoreLimit("window", width, _farthest(model, config, narrow[0], width)))
     cap = getattr(config, "attn_logit_softcapping", None)
     if cap:
-        found.append(ScoreLimit("cap", float(cap), _largest_score(model, parts[0])))
-    return found
+        limits.append(ScoreLimit("cap", float(cap), _largest_score(model, parts[0])))
+    return limits
 
 
 @torch.no_grad()

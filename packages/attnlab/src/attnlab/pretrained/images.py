@@ -28,12 +28,12 @@ def image_places(config: Any, ids: Tensor, grids: Any = None) -> Tensor | None:
     if not isinstance(token, int) or not bool((ids == token).any()):
         return None
     places = torch.full((*ids.shape, 3), -1)
-    given = iter(()) if grids is None else iter(_merged(config, grids))
+    merged = iter(()) if grids is None else iter(_merged(config, grids))
     for row, is_image in enumerate((ids == token).tolist()):
         image = start = 0
         for is_run, run in groupby(is_image):
             length = len(list(run))
-            sizes = _usual(config, length) if grids is None else given
+            sizes = _usual(config, length) if grids is None else merged
             for size, width in _images(length, sizes) if is_run else ():
                 places[row, start : start + size, 0] = image
                 if width:

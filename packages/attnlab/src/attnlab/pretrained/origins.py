@@ -79,6 +79,6 @@ def are_one_sequence(
         is_pooled = may_be_pooled and query - {block} == key != _NONE
         return block in query and (block in key or is_pooled)
     inputs, others = ({mark for mark in marks if isinstance(mark, str)} for marks in (query, key))
-    if not inputs and not others:
-        return None
-    return bool(inputs) and inputs <= others
+    if not inputs:
+        return False if others else None
+    return inputs <= others

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -70,11 +71,8 @@ for _operation in (
 
 @rule(aten.split_with_sizes.default)
 def _split(program: StepProgram, x: Value, sizes: Sequence[int], axis: int = 0) -> list[Value]:
-    start, found = 0, []
-    for size in sizes:
-        found.append(sliced(x, axis, start, size))
-        start += size
-    return found
+    ends = accumulate(sizes)
+    return [sliced(x, axis, end - size, size) for end, size in zip(ends, sizes, strict=True)]
 
 
 @rule(aten.cat.default)

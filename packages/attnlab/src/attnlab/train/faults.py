@@ -37,8 +37,8 @@ def first_not_finite(model: nn.Module, loss: Loss, batch: Sequence[Tensor]) -> s
         if not is_finite(value):
             return "the loss"
         value.backward()  # type: ignore[no-untyped-call]
-        for name, each in reversed(list(model.named_parameters())):
-            if each.grad is not None and not is_finite(each.grad):
+        for name, parameter in reversed(list(model.named_parameters())):
+            if parameter.grad is not None and not is_finite(parameter.grad):
                 return f"the gradient of {name}"
     finally:
         model.zero_grad()

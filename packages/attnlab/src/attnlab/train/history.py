@@ -90,18 +90,16 @@ class History:
     def table(self, figure: str) -> Tensor:
         """Return one figure of the evaluations: (times, member), NaN after a member's end."""
         shape = (len(self.evaluated_steps), self.num_members)
-        found = torch.full(shape, math.nan, dtype=torch.float64)
+        table = torch.full(shape, math.nan, dtype=torch.float64)
         for member, evaluations in enumerate(self.evaluations):
             values = [evaluation.figures[figure] for evaluation in evaluations]
-            found[: len(evaluations), member] = torch.tensor(values, dtype=torch.float64)
-        return found
+            table[: len(evaluations), member] = torch.tensor(values, dtype=torch.float64)
+        return table
 
     def figures(self) -> list[str]:
         """Return the names of the figures of the evaluations."""
-        for evaluations in self.evaluations:
-            if evaluations:
-                return list(evaluations[0].figures)
-        return []
+        evaluations = itertools.chain.from_iterable(self.evaluations)
+        return list(next(evaluations, Evaluation((), {})).figures)
 
     def to_state(self) -> tuple[dict[str, Tensor], dict[str, object]]:
         """Return the history as tensors and plain values, for a file."""

@@ -143,8 +143,8 @@ def _of_layers(layers: Any, row: int, site: str) -> list[Pattern | SummaryMaps]:
             "a list of weights holds (head, query, key), or (batch, head, query, key), for "
             f"each layer; got {shapes}."
         )
-    for number, each in enumerate(layers):
-        patterns.append(_pattern(site.format(number), _with_batch(each), row))
+    for number, layer in enumerate(layers):
+        patterns.append(_pattern(site.format(number), _with_batch(layer), row))
     return patterns
 
 
@@ -168,8 +168,8 @@ def _of_steps(steps: Sequence[Any], row: int, site: str) -> Pattern:
         )
     num_keys = steps[-1].shape[-1]
     padded, is_causal, num_queries = [], True, 0
-    for each in steps:
-        rows = _array(site, each[row : row + 1])
+    for step in steps:
+        rows = _array(site, step[row : row + 1])
         padded.append(np.pad(rows, [(0, 0)] * 3 + [(0, num_keys - rows.shape[-1])]))
         num_queries += rows.shape[-2]
         is_causal &= rows.shape[-1] == num_queries

@@ -37,17 +37,17 @@ class HeadFacts:
         is_counted = rows.sum(1) > 0
         entropies = _entropy(rows)
         queries = np.arange(first, first + len(rows))
-        found = {
+        facts = {
             "entropy": entropies,
             "effective_keys": np.exp(entropies),
             "largest": rows.max(1),
             "first": rows[:, 0],
         }
         if self._is_self:
-            found["own"] = rows[np.arange(len(rows)), queries]
-            found["previous"] = np.where(queries > 0, rows[np.arange(len(rows)), queries - 1], 0.0)
-            found["distance"] = _distance(rows, queries, self._keys)
-        for name, values in found.items():
+            facts["own"] = rows[np.arange(len(rows)), queries]
+            facts["previous"] = np.where(queries > 0, rows[np.arange(len(rows)), queries - 1], 0.0)
+            facts["distance"] = _distance(rows, queries, self._keys)
+        for name, values in facts.items():
             self._sums[name] += float(values[is_counted].sum(dtype=np.float64))
         self._count += int(is_counted.sum())
 

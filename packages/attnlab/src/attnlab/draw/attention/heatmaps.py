@@ -258,10 +258,10 @@ def _pick(
     if site is None:
         site = sites[0]
     require_known("site", site, sites)
-    found = patterns[sites.index(site)]
-    if not 0 <= head < found.num_heads:
-        raise WrongUsage(f"{site!r} has heads 0 to {found.num_heads - 1}; got {head}.")
-    return found, head
+    pattern = patterns[sites.index(site)]
+    if not 0 <= head < pattern.num_heads:
+        raise WrongUsage(f"{site!r} has heads 0 to {pattern.num_heads - 1}; got {head}.")
+    return pattern, head
 
 
 def _of_layer(patterns: Sequence[Pattern], layer: int) -> list[Pattern]:

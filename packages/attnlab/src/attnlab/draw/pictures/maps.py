@@ -52,9 +52,9 @@ def _grid_of_maps(title: str, maps: Sequence[Heatmap]) -> "Figure":
         widths.append(room - width)
     grid = figure.add_gridspec(len(heights), len(widths), width_ratios=widths)
     ranges = {(heatmap.low, heatmap.high) for heatmap in maps}
-    for index, each in enumerate(maps):
+    for index, heatmap in enumerate(maps):
         axes = figure.add_subplot(grid[index // across, index % across])
-        picture = draw_map(axes, each)
+        picture = draw_map(axes, heatmap)
         if len(ranges) > 1 or index == len(maps) - 1:
             add_color_bar(figure, axes, picture)
     if len(maps) == 1:

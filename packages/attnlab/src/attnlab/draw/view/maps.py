@@ -89,16 +89,13 @@ def telling_head(maps: JsonObject) -> tuple[str, int, str] | None:
                 entropy, first = facts.get("entropy"), facts.get("first")
                 if maps["variants"] == 2:
                     ranked.append((-head["change"], place))
-                elif entropy is not None and first is not None and first < _RESTS:
+                elif None not in (entropy, first) and first < _RESTS:
                     ranked.append((entropy / equal, place))
-    if maps["variants"] == 1:
-        why = "the lowest entropy of the heads that do not rest on the first key"
-    elif maps["change"] > 0.0:
+    if len(ranked) < 2 or maps["change"] == 0.0:
+        return None
+    why = "the lowest entropy of the heads that do not rest on the first key"
+    if maps["variants"] == 2:
         why = "its weights change most"
-    else:
-        return None
-    if len(ranked) < 2:
-        return None
     _, (site, number) = min(ranked, key=lambda entry: entry[0])
     return site, number, why
 
@@ -113,10 +110,7 @@ def _check_alike(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> No
 
 
 def _check_comparable(patterns: Sequence[Drawable], others: Sequence[Drawable]) -> None:
-    sites, other_sites = (
-        [pattern.site for pattern in patterns],
-        [pattern.site for pattern in others],
-    )
+    sites, other_sites = ([pattern.site for pattern in side] for side in (patterns, others))
     if sites != other_sites:
         missing = sorted(set(sites) ^ set(other_sites))
         raise WrongUsage(
@@ -164,12 +158,8 @@ def _groups(patterns: Sequence[Drawable]) -> list[list[int]]:
     """Group the layers of one kind of attention over the same tokens."""
     groups: dict[Any, list[int]] = {}
     for index, pattern in enumerate(patterns):
-        key = (
-            site_words(pattern.site)[0],
-            pattern.query_tokens,
-            pattern.key_tokens,
-            _cells(pattern, 1),
-        )
+        tokens = pattern.query_tokens, pattern.key_tokens
+        key = (site_words(pattern.site)[0], *tokens, _cells(pattern, 1))
         groups.setdefault(key, []).append(index)
     return list(groups.values())
 

@@ -267,8 +267,7 @@ def _check_inputs(
     model: nn.Module, call: Call, edits: Sequence[Edit], vocabulary: Vocabulary | None
 ) -> None:
     """Raise, before any pass, where an edit names a token or a position that no input has."""
-    texts = [call.ids_of(stack) for stack in ("encoder", "decoder")]
-    known = [text for text in texts if text is not None]
+    known = [ids for ids in map(call.ids_of, ("encoder", "decoder")) if ids is not None]
     has_two_stacks = any("cross_attention" in site for site in site_names(model))
     is_whole = all(isinstance(option, Tensor | bool | None) for option in call.options.values())
     # A cache holds other tokens, a decoder may begin by itself, and vectors have no names.

@@ -128,10 +128,10 @@ def train_in_blocks(
             "one with out=."
         )
     require_parquet()
-    asked = plan.describe(session.started, None, threads=1)
-    begun = session.begun_as(asked)
+    config = plan.describe(session.started, None, threads=1)
+    begun = session.begun_as(config)
     where = where.or_of(begun)
-    session.enter_context(computing_as(begun or asked))
+    session.enter_context(computing_as(begun or config))
     problem = make_problem(plan.experiment, [plan.config], plan.seeds[:1])
     if begun is None:
         size = len(plan.seeds) * bytes_of_seed(problem.members[0])

@@ -25,10 +25,9 @@ class TokenSides(NamedTuple):
     key: list[str]
 
     def _card(self) -> Card:
-        same = self.query == self.key
-        sides = (
-            {"queries and keys": self.key} if same else {"queries": self.query, "keys": self.key}
-        )
+        sides = {"queries": self.query, "keys": self.key}
+        if self.query == self.key:
+            sides = {"queries and keys": self.key}
         lines = [f"{name}: {' '.join(tokens)}" for name, tokens in sides.items()]
         return Card(f"{len(self.query):,} queries, {len(self.key):,} keys", lines=lines)
 

@@ -105,8 +105,8 @@ class Sequential:
                     stack = [moment.to(blank.device) for moment in moments]
                     state[f"{part}.{name}"] = torch.stack(stack)
         steps = []
-        for each in kept:
-            counts = [int(parameter_state.get("step", 0)) for parameter_state in each.values()]
+        for member_state in kept:
+            counts = [int(moments.get("step", 0)) for moments in member_state.values()]
             steps.append(max(counts, default=0))
         state["steps"] = torch.tensor(steps)
         state["is_alive"] = torch.tensor(self._is_alive)
