@@ -7,7 +7,7 @@ into one sentence and an exit status. Failed assertions are our own mistakes and
 import difflib
 import re
 import shlex
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TypeGuard, TypeVar
 
@@ -131,22 +131,25 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     "did you mean 'layers.0.weights'? Known: layers.0.weights, logits"
     """
     names = sorted(known, key=in_order)
+    close = _close_names(word, names)
+    guess = f"did you mean {close[0]!r}? Known" if close else "known"
+    if len(names) <= _MAX_NAMES:
+        return f"{guess}: {', '.join(names)}"
+    listed = ", ".join(names[: _MAX_NAMES // 2])
+    return f"{guess}: {listed}, … ({len(names)} in all)"
+
+
+def _close_names(word: str, names: Sequence[str]) -> list[str]:
+    """Return the names that a word may stand for, the closest first."""
     begun = [name for name in names if len(word) > 2 and name.startswith(word)]
     ended = [name for name in names if name.endswith(f".{word.lstrip('*.')}")]
     alike = [name for name in names if name[:1].lower() == word[:1].lower()]
-    close = (
+    return (
         sorted(begun, key=len)
         or ended
         or difflib.get_close_matches(word, alike, 1)
         or difflib.get_close_matches(word, names, 1, 0.8)
     )
-    guess = "known"
-    if close:
-        guess = f"did you mean {close[0]!r}? Known"
-    if len(names) <= _MAX_NAMES:
-        return f"{guess}: {', '.join(names)}"
-    listed = ", ".join(names[: _MAX_NAMES // 2])
-    return f"{guess}: {listed}, … ({len(names)} in all)"
 
 
 def no_attribute(module: str, name: str, known: Iterable[str]) -> AttributeError:

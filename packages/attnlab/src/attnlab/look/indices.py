@@ -29,7 +29,7 @@ def check_slice(name: str, part: object, size: int) -> slice:
     """Return a slice of step 1 within `size` that is not empty, or raise `WrongUsage` naming it."""
     if not isinstance(part, slice):
         raise WrongUsage(f"{name} must be a slice such as slice(0, {size}); got {part!r}.")
-    start = 0 if part.start is None else part.start
+    start = part.start or 0
     stop = size if part.stop is None else part.stop
     is_within = is_index(start, size) and is_index(stop, size + 1) and start < stop
     if not is_within or part.step not in (None, 1):

@@ -57,12 +57,7 @@ class Call:
                 f'such as {{"tokens": tokens, "mask": mask}}, with a row; got {short(inputs)}.'
             )
         call = cls(arguments, options, num_rows)
-        for name, tensor in call._of_rows().items():
-            if len(tensor) % num_rows if name in _OF_IMAGES else len(tensor) != num_rows:
-                raise WrongUsage(
-                    f"inputs need the same number of rows, or of images for each; got {num_rows} "
-                    f"and {len(tensor)}."
-                )
+        call._check_rows()
         return call
 
     def __call__(self, model: nn.Module) -> Tensor:
@@ -152,6 +147,16 @@ class Call:
             if isinstance(value, Tensor) and _has_rows(name, value):
                 tensors[name] = value
         return tensors
+
+    def _check_rows(self) -> None:
+        """Raise unless every argument has as many rows, or as many images for each."""
+        for name, tensor in self._of_rows().items():
+            rows = len(tensor)
+            if rows % self.num_rows if name in _OF_IMAGES else rows != self.num_rows:
+                raise WrongUsage(
+                    "inputs need the same number of rows, or of images for each; got "
+                    f"{self.num_rows} and {rows}."
+                )
 
     def _check_ids(self, model: nn.Module, error: IndexError) -> None:
         """Raise if an id or a position may be beyond a table of the model."""

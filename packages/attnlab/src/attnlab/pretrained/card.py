@@ -15,32 +15,40 @@ _WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
 def pretrained_card(model: Any) -> Card:
     """Return the card of a `Pretrained`."""
     foreign, config = model.foreign, text_config(model.foreign)
-    points = [point for _, point in model.attention_points()]
-    layers = []
-    for stack in model.structure.stacks:
-        place = f" in the {stack.name}" if stack.name else ""
-        layers.append(f"{len(stack.blocks):,}{place}")
+    points = dict(model.attention_points()).values()
     parameters = list(foreign.parameters())
     dtypes = sorted({str(value.dtype).removeprefix("torch.") for value in parameters})
     family = getattr(config, "model_type", None)
     widths = [f"{getattr(config, name):,}" for name in _WIDTHS if hasattr(config, name)]
     facts: list[tuple[str, Any]] = [
         ("class", type(foreign).__name__ + (f", of the family {family}" if family else "")),
-        ("layers", ", ".join(layers)),
+        ("layers", _layers(model.structure.stacks)),
         ("heads", _heads(points)),
         *[("width", width) for width in widths[:1]],
         ("parameters", f"{count_numbers(parameters):,}, {', '.join(dtypes)}"),
         ("attention by", ", ".join(sorted({point.backend for point in points}))),
+        ("gives", _output_words(model, config)),
+        ("all modules", "model.foreign"),
     ]
-    gives = "logits" if "logits" in model.sites else "vectors"
-    if gives == "vectors" and config is None:  # a hand-written model, whose output has no name
-        gives = "a tensor: logits or vectors"
-    if model.tokenizer is None:
-        gives += "; no tokenizer: it reads ids, not texts"
-    facts.append(("gives", gives))
-    facts.append(("all modules", "model.foreign"))
     lines = [f"  from {model.source}"] if model.source else []
     return Card(model.name, facts, lines=[*lines, *model.notes])
+
+
+def _layers(stacks: Any) -> str:
+    """Say how many blocks each stack has."""
+    words = []
+    for stack in stacks:
+        place = f" in the {stack.name}" if stack.name else ""
+        words.append(f"{len(stack.blocks):,}{place}")
+    return ", ".join(words)
+
+
+def _output_words(model: Any, config: Any) -> str:
+    """Say what a model gives, and where it reads no texts."""
+    words = "logits" if "logits" in model.sites else "vectors"
+    if words == "vectors" and config is None:  # a hand-written model, whose output has no name
+        words = "a tensor: logits or vectors"
+    return words if model.tokenizer else f"{words}; no tokenizer: it reads ids, not texts"
 
 
 def _heads(points: Any) -> str:

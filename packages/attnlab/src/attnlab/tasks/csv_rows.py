@@ -92,6 +92,12 @@ class Column:
         if len(self.values) < _MAX_VALUES:
             self.values.add(value)
 
+    def take_repeated(self, counts: Counter[str]) -> None:
+        """Take in the values that several rows have; most rows may have one of their own."""
+        self.values = {value for value, number in counts.items() if number > 1}
+        num_repeated = sum(map(counts.__getitem__, self.values))
+        self.is_varied = not self.is_numeric and 2 * num_repeated < counts.total()
+
     def fits(self, value: str) -> bool:
         """Does a value look like the others?"""
         if not value.strip():  # what a line of a poem leaves after its last comma
@@ -113,9 +119,7 @@ def columns_of(lines: Iterable[str], delimiter: str, header: Sequence[str]) -> l
             if len(value) <= _MAX_LENGTH:
                 count[value] += 1
     for count, column in zip(counts, columns, strict=True):
-        column.values = {value for value, number in count.items() if number > 1}
-        num_repeated = sum(count[value] for value in column.values)
-        column.is_varied = not column.is_numeric and 2 * num_repeated < count.total()
+        column.take_repeated(count)
     return columns
 
 

@@ -151,7 +151,7 @@ def _checked(document: Any) -> Tensor:
         ids = torch.empty(0)
     if ids.dim() == 1:
         ids = ids.unsqueeze(0)
-    if not has_integers(ids) or ids.dim() != 2 or ids.shape[0] != 1 or not ids.numel():
+    if not has_integers(ids) or ids.shape[:-1] != (1,) or not ids.numel():
         raise WrongUsage(f"a document is a text or ids, (length,); got {short(document)}.")
     return ids
 

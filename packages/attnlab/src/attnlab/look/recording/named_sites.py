@@ -86,10 +86,10 @@ def looks_like_sites(text: str, names: Collection[str]) -> bool:
 
 
 def _looks_like_site(word: str, known: Collection[str]) -> bool:
+    if "*" in word and "." in word:
+        return True
     ours = in_our_words(word, known) if "." in word else word
     pieces = [piece for piece in re.split(r"[.*]+", ours) if piece and not piece.isdecimal()]
-    if "*" in word and len(word) > 1 and "." in word:
-        return True
     return any(difflib.get_close_matches(piece, known, n=1, cutoff=0.8) for piece in pieces)
 
 
