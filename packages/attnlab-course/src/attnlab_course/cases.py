@@ -3,7 +3,6 @@
 The right answer of a case that brings none is what the solution answers.
 """
 
-import ast
 import hashlib
 import inspect
 import itertools
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnlab_course.cells import defined_at_top, parse_program, solution_text
+from attnlab_course.cells import defined_at_top, program_tree, solution_text
 from attnlab_course.compare import read_answer
 from attnlab_course.exercise import Case, Check, CourseExercise, GivenObject
 from attnlab_course.sandbox.replies import CaseAnswer, ask_names
@@ -110,7 +109,7 @@ def entry_names(exercise: CourseExercise) -> frozenset[str]:
 
 def misnamed(exercise: CourseExercise, source: str) -> list[str]:
     """Return the names that a program defines and its exercise neither asks for nor gives."""
-    tree = parse_program(source) or ast.Module([], [])
+    tree = program_tree(source)
     return sorted(defined_at_top(tree) - entry_names(exercise) - exercise.given_names)
 
 

@@ -166,6 +166,11 @@ def parse_program(source: str) -> ast.Module | None:
             return None
 
 
+def program_tree(source: str) -> ast.Module:
+    """Return the syntax tree of a student's program; an empty one where it is no Python."""
+    return parse_program(source) or ast.Module([], [])
+
+
 def defined_at_top(tree: ast.Module) -> set[str]:
     """Return the names that a program defines at its top, also within a `try`."""
     names: set[str] = set()

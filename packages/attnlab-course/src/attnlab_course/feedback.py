@@ -9,7 +9,7 @@ from typing import Any
 
 from attnlab.display import plural
 from attnlab.errors import not_none
-from attnlab_course.cells import parse_program, solution_text
+from attnlab_course.cells import program_tree, solution_text
 from attnlab_course.compare import show_answer
 from attnlab_course.error_advice import error_advice
 from attnlab_course.exercise import Case, CourseExercise, GivenObject, Mistake, single_mistakes
@@ -227,7 +227,7 @@ def _lines(source: str) -> dict[str, str]:
 
     There are no comments, and no lines if it is no Python.
     """
-    tree = parse_program(source) or ast.Module([], [])
+    tree = program_tree(source)
     lines = ast.unparse(tree).splitlines()
     names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
     assigned = {node.id for node in names if isinstance(node.ctx, ast.Store)}

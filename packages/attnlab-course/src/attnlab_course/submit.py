@@ -15,7 +15,7 @@ from attnlab.core.store import make_folder, write_bytes
 from attnlab.errors import WrongUsage, not_none
 from attnlab_course.cases import encode_case, make_questions, misnamed
 from attnlab_course.catalog import holds_back
-from attnlab_course.cells import parse_program
+from attnlab_course.cells import program_tree
 from attnlab_course.exercise import Case, CourseExercise
 from attnlab_course.grading.bans import ban_words
 from attnlab_course.judge import ExerciseOutcome, judge
@@ -47,7 +47,7 @@ def file_label(student: str) -> str:
 
 def text_answer(source: str) -> str | None:
     """Return the text that a program gives its variable `answer`; it is read, never run."""
-    tree = parse_program(source) or ast.Module([], [])
+    tree = program_tree(source)
     for node in reversed(tree.body):
         match node:
             case ast.Assign(targets=[ast.Name("answer"), *_], value=ast.Constant(str(text))):

@@ -20,6 +20,11 @@ def is_marimo() -> bool:
     return bool(getattr(sys.modules.get("marimo"), "running_in_notebook", lambda: False)())
 
 
+def shows_pages() -> bool:
+    """Is this a notebook of any kind, which shows pages in it?"""
+    return is_notebook() or is_marimo()
+
+
 def notebook_bar(title: str) -> "Bar | None":
     """Return a bar where IPython runs, in a notebook or a terminal; else None."""
     return None if _shell() is None else Bar(title)

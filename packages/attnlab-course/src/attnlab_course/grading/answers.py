@@ -4,7 +4,6 @@ What a manifest lists is an answer. Without one it is a program or notebook that
 exercise, a notebook that answers several, a record or a homework's log in JSON.
 """
 
-import ast
 import hashlib
 import json
 from collections.abc import Mapping, Set
@@ -13,7 +12,7 @@ from pathlib import PurePosixPath
 
 from attnlab.errors import WrongUsage
 from attnlab_course.cases import entry_names
-from attnlab_course.cells import defined_at_top, parse_program
+from attnlab_course.cells import defined_at_top, program_tree
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.file_names import (
     ENDINGS,
@@ -28,6 +27,7 @@ from attnlab_course.grading.nbgrader import code_cells, marked_in, named_in
 from attnlab_course.grading.record import answers_of_record
 from attnlab_course.grading.submission import Submission, SubmittedAnswer
 from attnlab_course.notebook_cells import join_cells, without_magic
+from attnlab_course.sandbox.replies import of_kind
 from attnlab_course.sandbox.student_code import Json, encode
 from attnlab_course.submit import text_answer
 from attnlab_course.workspace import FORM, LOG, is_untouched, read_events
@@ -95,7 +95,8 @@ class AnswerReader:
         if exercise not in self.exercises:
             self.submission.tell(f"the manifest lists {exercise}, which is no exercise here")
             return
-        file = str(entry.get("file")) if isinstance(entry, dict) else ""
+        entry = of_kind(dict, entry)
+        file = str(entry.get("file"))
         content = self.files.get(root + file)
         if content is None:
             self.submission.tell(f"{exercise}: the manifest's file {file} is missing")
@@ -132,7 +133,7 @@ class AnswerReader:
     def _read_notebook(self, file: str) -> None:
         """Take the exercises that a notebook names, or else those whose functions it defines."""
         text = self._text(file)
-        tree = parse_program(self._program(file)) or ast.Module([], [])
+        tree = program_tree(self._program(file))
         named = [name for name in named_in(text) if name in self.exercises]
         if not named:
             marked = marked_in(text, self.exercises)
@@ -145,7 +146,7 @@ class AnswerReader:
     def _read_by_names(self, file: str) -> bool:
         """Take the exercises whose functions a program of any name defines; say if there are."""
         try:
-            tree = parse_program(self._program(file)) or ast.Module([], [])
+            tree = program_tree(self._program(file))
         except WrongUsage:  # it is no text
             return False
         answered = answered_by(defined_at_top(tree), set(), self.exercises)

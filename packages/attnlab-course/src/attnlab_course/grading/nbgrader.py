@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from attnlab.errors import WrongUsage
 from attnlab_course.cells import code_of_notebook
 from attnlab_course.exercise import CourseExercise
+from attnlab_course.sandbox.replies import of_kind
 from attnlab_course.sandbox.student_code import Json
 
 _HEADING = re.compile(r"^[ ]{0,3}#+[ ]+(.*?)[ #]*$", re.MULTILINE)
@@ -25,8 +26,8 @@ def _cells(text: str) -> list[Mapping[str, Json]]:
 
 def _part(whole: Json, name: str) -> Mapping[str, Json]:
     """Return a part that is a mapping itself; an empty one where it is none."""
-    part = whole.get(name)
-    return part if isinstance(part, dict) else {}
+    part: Mapping[str, Json] = of_kind(dict, whole.get(name))
+    return part
 
 
 def _nbgrader(cell: Json) -> Mapping[str, Json]:

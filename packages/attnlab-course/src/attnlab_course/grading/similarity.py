@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from attnlab_course.cells import parse_program, solution_text
+from attnlab_course.cells import program_tree, solution_text
 from attnlab_course.exercise import CourseExercise
 from attnlab_course.grading.submission import Submission, SubmittedAnswer
 
@@ -90,7 +90,7 @@ def is_solution(answer: SubmittedAnswer, exercise: CourseExercise) -> bool:
 
 def _definitions(source: str) -> set[str]:
     """Return the functions and classes of a program as text without comments."""
-    tree = parse_program(source) or ast.Module([], [])
+    tree = program_tree(source)
     kinds = ast.FunctionDef | ast.ClassDef
     return {ast.unparse(node) for node in tree.body if isinstance(node, kinds)}
 

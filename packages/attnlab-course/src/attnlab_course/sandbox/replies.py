@@ -192,8 +192,8 @@ def clean_answer(answer: Json, call: str, *, is_graded: bool) -> CaseAnswer:
         call: the name that was called.
         is_graded: keep of an error no more than its type, so that no input is shown.
     """
-    answer = _of_kind(dict, answer)
-    printed = "" if is_graded else _of_kind(str, answer.get("printed"))[:_MOST_PRINTED]
+    answer = of_kind(dict, answer)
+    printed = "" if is_graded else of_kind(str, answer.get("printed"))[:_MOST_PRINTED]
     if "value" in answer:
         return CaseAnswer(answer["value"], printed=printed)
     cleaned = clean_error(answer)
@@ -207,15 +207,15 @@ def clean_answer(answer: Json, call: str, *, is_graded: bool) -> CaseAnswer:
 
 def clean_error(error: Json) -> CaseAnswer:
     """Return an error in the form that it must have."""
-    error = _of_kind(dict, error)
-    name = _of_kind(str, error.get("error")) or "damaged answer"
-    message = _of_kind(str, error.get("message"))
-    line = _of_kind(int, error.get("line"))
+    error = of_kind(dict, error)
+    name = of_kind(str, error.get("error")) or "damaged answer"
+    message = of_kind(str, error.get("message"))
+    line = of_kind(int, error.get("line"))
     topics = (topic for topic, words in _ABOUT.items() if any(word in message for word in words))
     line = line if 0 < line < 10**6 else None
     return CaseAnswer(None, name[:80], message[:_MOST_WORDS], line, next(topics, ""))
 
 
-def _of_kind(kind: type[Any], value: Json) -> Any:
+def of_kind(kind: type[Any], value: Json) -> Any:
     """Return a value of JSON if it has this type, else an empty one."""
     return value if type(value) is kind else kind()

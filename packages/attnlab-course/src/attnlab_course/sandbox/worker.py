@@ -27,6 +27,7 @@ from attnlab_course.sandbox.replies import (
     cannot_run,
     clean_answer,
     is_countable,
+    of_kind,
     split_reply,
     with_error,
 )
@@ -93,8 +94,8 @@ class _Exchange:
 
     @property
     def _first(self) -> Mapping[str, Json]:
-        first = self.messages[0] if self.messages else None
-        return first if isinstance(first, dict) else {}
+        first: Mapping[str, Json] = of_kind(dict, next(iter(self.messages), None))
+        return first
 
     @property
     def answers(self) -> Sequence[Json]:

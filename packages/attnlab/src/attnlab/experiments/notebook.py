@@ -91,6 +91,10 @@ class Asker:
     prompt: str = ""
     example: str = ""
 
+    def can_ask(self, text: str) -> bool:
+        """Is there an input, or is none needed?"""
+        return bool(text) or not self.prompt
+
     @cached_property
     def answerer(self) -> Callable[[str, str], Answerer]:
         """Answer an input of a seed without edits; the last answers are kept."""
@@ -116,7 +120,7 @@ def result_of(
     result = {"seed": state.seed, "input": state.input, "edits": list(state.edits)}
     answerer = answer = None
     try:
-        if asker is not None and (state.input or not asker.prompt):
+        if asker is not None and asker.can_ask(state.input):
             answerer = asker.answerer(state.seed, state.input)
     except AttnlabError as error:
         return {**result, "refused": _brief(error)}
@@ -242,7 +246,7 @@ class EditableView:
             )
         forms = json.dumps([edit.to_json() for edit in edits])
         forms = json.loads(forms, parse_int=_exact)
-        if self._asker is not None and (self._answered or not self._asker.prompt):
+        if self._asker is not None and self._asker.can_ask(self._answered):
             answerer = self._asker.answerer(self.widget.seed, self._answered)
             answerer.answer(list(edits))  # or the error is raised here
         self.widget.edits = forms

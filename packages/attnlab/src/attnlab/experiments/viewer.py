@@ -35,7 +35,7 @@ from attnlab.look.corpus import CorpusSearch
 from attnlab.look.long_text import Document
 from attnlab.look.trace import HeadTrace, Trace
 from attnlab.programs import CompiledProgram
-from attnlab.progress import is_marimo, is_notebook
+from attnlab.progress import shows_pages
 
 _OPENING: dict[str, Any] = {"opens": "telling"}
 """A recording opens with the head that tells most, as on the page of `attnlab look`."""
@@ -86,7 +86,7 @@ def show(
         thing = open(thing)
     if isinstance(thing, CompiledProgram):
         thing, options, tokens = *_recorded(thing, tokens, options), None
-    is_live = other is None and out is None and (is_notebook() or is_marimo()) and has_widgets()
+    is_live = other is None and out is None and shows_pages() and has_widgets()
     live = _live(thing, tokens, options) if is_live else None
     if live is not None:
         return live
@@ -132,7 +132,7 @@ def _shown(
             thing = _patterns_of(thing)
         if isinstance(thing, Recording):
             options = {**_OPENING, **options}
-        if is_notebook() or is_marimo():
+        if shows_pages():
             options = {"max_bytes": NOTEBOOK_BYTES, **options}
         return show_page(view_page(thing, other, tokens=tokens, **options), out)
     if tokens is not None or other is not None or options:

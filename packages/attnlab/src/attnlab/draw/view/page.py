@@ -20,7 +20,7 @@ from attnlab.draw.view.maps import Drawable, fit_maps, telling_head
 from attnlab.errors import WrongUsage
 from attnlab.look.heads import head_at
 from attnlab.look.recording.recording import Recording, name_and_kind
-from attnlab.progress import is_marimo, is_notebook
+from attnlab.progress import shows_pages
 
 _MAX_BYTES = 30_000_000
 NOTEBOOK_BYTES = 8_000_000  # a notebook stores its outputs
@@ -171,7 +171,7 @@ def show_page(page: str, out: Path | str | None = None) -> "NotebookPage | Path"
             )
         write_text(Path(out), page)
         return Path(out)
-    if is_notebook() or is_marimo():
+    if shows_pages():
         return NotebookPage(page)
     place = Path(tempfile.mkdtemp(prefix="attnlab-")) / "attention.html"
     write_text(place, page)
