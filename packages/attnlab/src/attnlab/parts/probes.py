@@ -48,7 +48,7 @@ class ComputePath:
         self._what, self._other, self._measure = what, other, measure
         self._reason_against = reason_against
         self.setting: str | None = None
-        self._known: Probe | None = None
+        self.found: Probe | None = None
 
     @contextmanager
     def use(self, path: str) -> Iterator[None]:
@@ -61,9 +61,9 @@ class ComputePath:
 
     def probe(self, *, fresh: bool = False) -> Probe:
         """Compare the two ways on this processor once; `fresh` measures again."""
-        if self._known is None or fresh:
-            self._known = self._measure(fresh)
-        return self._known
+        if self.found is None or fresh:
+            self.found = self._measure(fresh)
+        return self.found
 
     def is_on(self) -> bool:
         """Is the other way taken?"""
