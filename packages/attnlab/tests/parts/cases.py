@@ -12,17 +12,8 @@ import torch
 
 from tests import reference as ref
 
-KINDS = (
-    "none",
-    "causal",
-    "causal word",
-    "padding",
-    "density",
-    "block",
-    "dead rows",
-    "bias",
-    "bias that blocks",
-)
+KINDS = ("none", "causal", "causal word", "padding", "density", "block", "dead rows")
+KINDS += ("bias", "bias that blocks")
 HALVES = (torch.bfloat16, torch.float16)
 DTYPES = (torch.float64, torch.float32, *HALVES)
 
@@ -81,9 +72,9 @@ def random_case(seed, *, largest=65, dtype=torch.float32, kind=None):
     # Sometimes one key head serves all, and sometimes there is no batch: the leading axes
     # broadcast.
     key_heads = 1 if rng.random() < 0.2 else heads
-    lead, key_lead = (
-        ((batch, heads), (batch, key_heads)) if rng.random() < 0.8 else ((heads,), (key_heads,))
-    )
+    lead, key_lead = (batch, heads), (batch, key_heads)
+    if rng.random() >= 0.8:
+        lead, key_lead = lead[1:], key_lead[1:]
 
     query = rng.normal(size=(*lead, num_queries, width)) / (factor * width**0.5)
     key = rng.normal(size=(*key_lead, num_keys, width))
@@ -93,20 +84,16 @@ def random_case(seed, *, largest=65, dtype=torch.float32, kind=None):
         mask = rounded(mask, dtype)
     query, key, value = (rounded(x, dtype) for x in (query, key, value))
     grad = rounded(rng.normal(size=(*lead, num_queries, value_width)), dtype)
-    seen = (
-        np.ones((1, 1), bool) if mask is None else (mask if mask.dtype == bool else mask > -np.inf)
-    )
+    seen = np.ones((1, 1), bool) if mask is None else mask
+    seen = seen if seen.dtype == bool else seen > -np.inf
     visible = np.broadcast_to(seen, (*lead, num_queries, num_keys))
     return Case(query, key, value, mask, scale, kind, visible, grad)
 
 
 def _length(rng, largest):
     """Mostly short, now and then long, always from 1 to the largest."""
-    return (
-        int(rng.integers(1, largest + 1))
-        if rng.random() < 0.06
-        else int(rng.integers(1, min(largest, 9) + 1))
-    )
+    most = largest if rng.random() < 0.06 else min(largest, 9)
+    return int(rng.integers(1, most + 1))
 
 
 def _mask(rng, kind, lead, num_queries, num_keys):

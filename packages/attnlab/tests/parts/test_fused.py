@@ -324,15 +324,11 @@ def test_auto_follows_the_probe_and_the_setting_wins_over_the_environment(monkey
 # What is wrong, the old snippet of the C++, the new one.
 FAULTS = [
     (
-        "the values of a tile's last key are left out",
+        "a tile's last value is left out",
         "k < keys; ++k) {\n    V e[",
         "k < keys - 1; ++k) {\n    V e[",
     ),
-    (
-        "only the last tile is gathered",
-        "output[i * VECTORS + v] += sum[i][v]",
-        "output[i * VECTORS + v] = sum[i][v]",
-    ),
+    ("only the last tile is gathered", "[i * VECTORS + v] += sum", "[i * VECTORS + v] = sum"),
     (
         "the last channels are left out",
         "for (; i < w.value_width; ++i) add",
