@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,21 +23,23 @@ NO_FIGURES = {"PYTHONPATH": str(Path(__file__).with_name("without_figures"))}
 
 
 class Lab:
-    """`attnlab lab` over a folder, at one port, as often as it is started, and a client of it."""
+    """`attnlab lab` over a folder, at one port, as often as it is started, and a client of it.
+
+    The first start takes a port that is free: one that is chosen before could be another's by then.
+    """
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder, self.environment = folder, environment
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.address = f"http://127.0.0.1:{self.port}/"
+        self.port = 0
         self.process: subprocess.Popen[str] | None = None
         self.cookie = ""
         self._connections = ExitStack()
 
     def start(self) -> str:
         """Start it, and return the address that opens once."""
-        words = ["lab", "--no-browser", "--port", str(self.port)]
+        words = ["lab", "--no-browser"]
+        if self.port:
+            words += ["--port", str(self.port)]
         with (self.folder / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "attnlab", *words],
@@ -50,9 +51,10 @@ class Lab:
                 text=True,
             )
         self.told = self.process.stdout.readline()  # type: ignore[union-attr]
-        address = re.search(r"http://127\.0\.0\.1:\d+(/\?token=([\w-]{43}))", self.told)
+        address = re.search(r"(http://127\.0\.0\.1:(\d+)/)(\?token=([\w-]{43}))", self.told)
         assert address, self.log
-        self.first_address, self.opening, self.token = address[0], address[1], address[2]
+        self.address, self.port, self.token = address[1], int(address[2]), address[4]
+        self.first_address, self.opening = address[0], f"/{address[3]}"
         return self.first_address
 
     def end(self, number: int) -> int:
@@ -109,9 +111,6 @@ class Lab:
         answer = self.ask("POST", path, body)
         assert answer.status in (200, 201), answer.body
         return answer.value
-
-    def job(self, name: str) -> dict[str, Any]:
-        return next(job for job in self.ask("GET", "/api/jobs").value if job["name"] == name)
 
     def events(self, name: str, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield a job's events with their ids until the stream ends."""

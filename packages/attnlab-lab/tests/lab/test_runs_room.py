@@ -123,8 +123,7 @@ def test_from_an_empty_folder_to_a_run_on_the_bench(context: Any, runs_lab: Lab)
     page.wait_for_selector(".run-form form:visible", timeout=WAIT)
     assert page.locator(".run-list .note").inner_text().startswith("None yet.")
     assert start(page, steps=1200, learning_rate=0.01, evaluate_every=200) == "sorting"
-    until_training(page)
-    assert page.locator(".run-details .margin-line").first.inner_text().startswith("training: step")
+    page.locator(".run-details .margin-line", has_text="training: step").wait_for(timeout=WAIT)
     until(page, "finished")
     folder = home / "runs" / "sorting"
     claims = json.loads((folder / "claims.json").read_text())

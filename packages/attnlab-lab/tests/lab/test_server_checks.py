@@ -25,7 +25,7 @@ CHECKS = [
 def run(check: Any, folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Run a check of a module over a folder."""
     if check.__module__ == jobs_checks.__name__:
-        for name, value in (("TERM_AFTER", 0.3), ("KILL_AFTER", 0.6), ("_CLOSING", 0.5)):
+        for name, value in (("TERM_AFTER", 0.1), ("KILL_AFTER", 0.8), ("_CLOSING", 0.5)):
             patch.setattr(jobs, name, value)
         jobs_checks.carried(patch, folder / "runs", check)
     elif check.__module__ == answers_checks.__name__:

@@ -20,7 +20,7 @@ from .playing import cells, check_look, tamper
 from .serving import PATIENCE
 
 WAIT = PATIENCE * 1000
-AXES = {"d_model": [4, 6], "num_heads": [2, 4], "steps": [60, 250]}
+AXES = {"d_model": [4, 6], "num_heads": [2, 4], "steps": [20, 250]}
 FIGURES = {
     "share": lambda cell: cell.share.value,
     "solvedAt": lambda cell: cell.solved_at,
@@ -35,7 +35,7 @@ def runs(home: Path) -> Path:
     runs = home / "runs"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("attnlab.draw.figures.to_files", lambda name, draw: {})
-        fields = {"recipe": "fast", "evaluate_every": 20}
+        fields = {"recipe": "fast", "evaluate_every": 50}
         attnlab.sweep("sorting", seeds=range(3, 7), **AXES, **fields, out=runs / "grid")
     shutil.copytree(runs / "grid", runs / "half")
     (runs / "half" / "claims.json").unlink()
@@ -179,7 +179,7 @@ def test_a_sweep_in_the_middle_shows_what_is_trained(opened: Any, runs: Path) ->
 
 def test_it_fits_any_width_and_an_impossible_cell_says_why(opened: Any) -> None:
     page = opened(cell="6")
-    assert page.locator("#cell-title").inner_text() == "d_model=6 num_heads=4 steps=60"
+    assert page.locator("#cell-title").inner_text() == "d_model=6 num_heads=4 steps=20"
     assert "cannot be combined" in page.locator(".cell-part p").first.inner_text()
     assert page.locator(".cell-again").is_hidden()
     check_look(opened())
