@@ -204,8 +204,6 @@ def test_copying_is_that_of_the_whole_matrix_of_tokens(config):
         assert circuit.copying == pytest.approx(values.real.sum() / np.abs(values).sum(), abs=1e-4)
 
 
-
-
 @pytest.mark.parametrize("config", [{}, {"norm_place": "post"}, {"num_kv_heads": 2}], ids=str)
 def test_composition_scores_are_those_of_dense_matrices(config):
     model = small(**config)
