@@ -67,7 +67,8 @@ def test_each_error_has_its_status_and_its_sentence(tmp_path, monkeypatch, error
     assert answer.header("retry-after") == ("2" if status == 429 else None)
 
 
-# file, line as it stands, line as it becomes, the check that fails
+# file, line as it stands, line as it becomes, the check that fails; the first of each file, which
+# is planted by default, one that is soon seen where there is one
 FAULTS = [
     (guard, "if len(hosts) != 1 or hosts[0] not in self._hosts:",
      "if not any(hosts[:1] and hosts[0].startswith(each) for each in self._hosts):",
@@ -114,6 +115,8 @@ FAULTS = [
      "\n    def data", connections_checks.check_slow),
     (connections, '        if "headers" not in self._due and self._is_idle():\n'
      '            self._expect("headers", HEADER_SECONDS)\n', "", connections_checks.check_idle),
+    (jobs, "        while self._is_taken(name):", "        while False:",
+     jobs_checks.check_names),
     (jobs, "            os.killpg(process.pid, number)", "            process.send_signal(number)",
      jobs_checks.check_force),
     (jobs, "((TERM_AFTER, signal.SIGTERM), (KILL_AFTER, signal.SIGKILL))",
@@ -122,12 +125,12 @@ FAULTS = [
     (jobs, "        async with self._places:\n", "        if True:\n", jobs_checks.check_places),
     (jobs, "        task.add_done_callback(lambda _: self._note_end(name, live))\n", "",
      jobs_checks.check_ends),
-    (jobs, "        while self._is_taken(name):", "        while False:",
-     jobs_checks.check_names),
-    (events, "            os.truncate(path, content.rfind(b\"\\n\") + 1)", "            pass",
-     jobs_checks.check_log),
     (events, "            if number > after:", "            if number >= after:",
      jobs_checks.check_log),
+    (events, "            os.truncate(path, content.rfind(b\"\\n\") + 1)", "            pass",
+     jobs_checks.check_log),
+    (answers, "        if self._waiting >= MOST_WAITING:\n", "        if False:\n",
+     answers_checks.check_burst),
     (answers, "                process.send_signal(signal.SIGINT)", "                pass",
      answers_checks.check_stop),
     (answers, "        while self._answered is question:\n", "        if True:\n",
@@ -144,8 +147,6 @@ FAULTS = [
      "            self._newest = {page: ticket}\n", answers_checks.check_latest_wins),
     (answers, "            async with self._turn:\n", "            if True:\n",
      answers_checks.check_fifty_pages),
-    (answers, "        if self._waiting >= MOST_WAITING:\n", "        if False:\n",
-     answers_checks.check_burst),
     (answers, "                self._kill()\n                await process.wait()\n", "",
      answers_checks.check_no_answer_is_mistaken),
 ]  # fmt: skip
