@@ -13,6 +13,7 @@ import pytest
 
 import attnlab
 
+pytestmark = pytest.mark.xdist_group("architecture")  # one worker parses all files, once
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "packages" / "attnlab" / "src" / "attnlab"
 COURSE = ROOT / "packages" / "attnlab-course" / "src" / "attnlab_course"
