@@ -8,9 +8,10 @@ another, and says nothing of a result where pages cannot be fetched, as from dis
   that stands, is the answer to; these are main entries of Sphinx's index, and come first;
 - all passages of the site are kept in `passages.js`, which the page of the search alone reads;
 - `search_order.js` ranks sections by the words that they have, a rare word before a common one,
-  splits names at `_` and at capitals, puts a name that is typed as code first, guides before lists,
-  changes and evidence last, and shows of each result the passage that matches; of a typed word
-  that no page has it says so, and which word is nearest.
+  splits names at `_` and at capitals, puts a name that is typed as code first, then the glossary
+  where it explains what is typed, guides before lists, changes and evidence last, and shows of each
+  result the passage that matches; of a typed word that no page has it says so, and searches for
+  the nearest.
 """
 
 import inspect
@@ -111,7 +112,11 @@ def passages(doctree: nodes.document) -> Iterator[Passage]:
 
 
 def _words(node: nodes.Node) -> str:
-    return " ".join(node.astext().split())
+    """Return the text of a node on one line, without what is written in HTML."""
+    shown = node.deepcopy()
+    for raw in list(shown.findall(nodes.raw)):
+        raw.parent.remove(raw)
+    return " ".join(shown.astext().split())
 
 
 def _is_passage(node: nodes.Node) -> bool:

@@ -35,9 +35,15 @@ function wordsOf(text) {
 
 const stemsOf = (text) => wordsOf(text).map(stemOf);
 
+// The words that are searched: a name in its parts, `CutEdge`; but whole where fewer than two have three letters, `bf16`.
+function askedWords(text) {
+  const named = [...text.matchAll(/[\p{L}\p{N}_]+/gu)].map(([word]) => splitQuery(word).map((part) => part.toLowerCase()));
+  return named.flatMap((parts) => (parts.filter((part) => part.length > 2).length > 1 ? parts : parts.join("")));
+}
+
 // What was typed: each word's stem, once, with its weight. Words such as "the" count where there are no others.
 function termsOf(text) {
-  const words = splitQuery(text).map((word) => word.toLowerCase());
+  const words = askedWords(text);
   const telling = words.filter((word) => !stopwords.has(word));
   const asked = telling.filter((word) => !QUESTIONS.has(word));
   return new Map((telling.length ? telling : words).map((word) => [stemOf(word), asked.length && QUESTIONS.has(word) ? LITTLE : 1]));
@@ -48,7 +54,7 @@ let typed, TERMS, WHOLE;
 function ask(text) {
   typed = text;
   TERMS = termsOf(text);
-  WHOLE = new Set(splitQuery(text).map((word) => word.toLowerCase()));
+  WHOLE = new Set(askedWords(text));
 }
 
 ask(new URLSearchParams(window.location.search).get("q") ?? "");
@@ -111,12 +117,17 @@ function scoreOf(section, rarity, meanLength) {
   return weight * score;
 }
 
+// Does a passage of the glossary say what the typed word is?
+const thing = () => typed.trim().toLowerCase().replace(/^what (is|are) (an? |the )?/, "");
+const isDefinition = (page, text) => page === "glossary" && text.toLowerCase().startsWith(`${thing()} ·`);
+const defines = ({ page, passages }) => passages.some(([, , text]) => isDefinition(page, text));
+
 // A page, or a section, that says that it answers what was typed comes before all others.
 const isAnswer = ({ phrases }) => phrases.some((phrase) => phrase.toLowerCase() === typed.trim().toLowerCase());
 
 function hasPhrase({ title, passages }) {
   const phrase = typed.trim().toLowerCase();
-  return phrase.includes(" ") && [title, ...passages.map(([, , text]) => text)].some((text) => text.toLowerCase().includes(phrase));
+  return /[ _.]/.test(phrase) && [title, ...passages.map(([, , text]) => text)].some((text) => text.toLowerCase().includes(phrase));
 }
 
 // The score of a function or class whose name was typed: above the phrases of pages if it was typed as code, else below.
@@ -130,9 +141,12 @@ function nameScore({ page, place }) {
 }
 
 // The passage of a section that has most of the typed words.
-function bestPassage({ passages }) {
+function bestPassage({ page, passages }) {
   const phrase = typed.trim().toLowerCase();
-  const score = ([, , text, isCode]) => 2 * matches(text) + (text.toLowerCase().includes(phrase) ? 1 : 0) - isCode / 2;
+  const score = ([, , text, isCode]) => {
+    const isWhole = text.toLowerCase().includes(phrase);
+    return 2 * matches(text) + (isDefinition(page, text) ? 3 : 0) + (isWhole ? 1 : 0) - isCode / 2;
+  };
   return passages.reduce((best, passage) => (score(passage) > score(best) ? passage : best), passages[0]);
 }
 
@@ -151,12 +165,28 @@ function excerpt(text, length = 200) {
   return (begin ? "… " : "") + shown.slice(begin, end) + (end < shown.length ? " …" : "");
 }
 
+// The top of a page that answers without the typed words gives its place to the section that has them.
+function leadOn(top, sections) {
+  const phrase = typed.trim().toLowerCase();
+  const fit = (section) => {
+    const [, , text] = bestPassage(section);
+    return matches(text) + (text.toLowerCase().includes(phrase) ? 2 : 0);
+  };
+  const best = sections.reduce((one, other) => (fit(other) > fit(one) ? other : one), top);
+  if (fit(best) < fit(top) + 2) return;
+  best.score = Math.max(best.score, top.score);
+  top.score = 0;
+}
+
 function ranked(titles) {
   const sections = sectionsOf(titles);
   const rarity = rarities(sections), meanLength = sum(sections.map(({ length }) => length)) / sections.length;
   for (const section of sections) section.score = scoreOf(section, rarity, meanLength);
   const least = LEAST * Math.max(...sections.map(({ score }) => score)), numbers = new Map();
-  for (const section of sections) section.score += nameScore(section) + (isAnswer(section) ? 1000 : 0);
+  for (const section of sections) {
+    section.score += nameScore(section) + (isAnswer(section) ? 1000 : 0) + (defines(section) ? 700 : 0);
+  }
+  sections.filter(({ place }) => place === "").forEach((top) => leadOn(top, sections.filter(({ page }) => page === top.page)));
   const byScore = sections.filter(({ score }) => score > 0).sort((one, other) => other.score - one.score);
   const isShown = ({ page, score }) => {
     numbers.set(page, (numbers.get(page) ?? 0) + 1);
@@ -190,10 +220,11 @@ function distance(one, other) {
   return row.at(-1);
 }
 
-// The word of the site that is nearest to a word, the most frequent of equals; "" where none is near.
+// The word of the site that is nearest to a word, the most frequent of equals; "" where none is near. Few mistype the first letter.
 function nearest(word, counts) {
-  const most = word.length < 4 ? 0 : word.length < 7 ? 1 : 2;
-  const near = [...counts.keys()].filter((other) => other.length > 2 && Math.abs(other.length - word.length) <= most);
+  const most = word.length < 4 ? 0 : word.length < 9 ? 1 : 2;
+  const isNear = (other) => other[0] === word[0] && other.length > 2 && Math.abs(other.length - word.length) <= most;
+  const near = [...counts.keys()].filter(isNear);
   const rated = near.map((other) => [distance(word, other), -counts.get(other), other]).filter(([steps]) => steps <= most);
   return rated.sort((one, other) => one[0] - other[0] || one[1] - other[1])[0]?.[2] ?? "";
 }
@@ -213,6 +244,7 @@ function tell(wrong, corrected) {
   document.querySelector(".search-summary").before(line);
 }
 
+Documentation.TRANSLATIONS["Search finished, found one page matching the search query."] = ["One place.", "${resultCount} places."];
 Documentation.TRANSLATIONS["Your search did not match any documents. Please make sure that all words are spelled correctly and that you've selected enough categories."] = "Nothing was found.";
 
 Search._performSearch = () => {

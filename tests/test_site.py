@@ -214,6 +214,9 @@ TINY = {
     "use": "# Use\n\n<!-- search: fold_map -->\n\nUse `fold_map`.\n",
     "entry": "# Entry\n\n```{py:function} lib.fold_map()\nIt folds.\n```\n",
     "changes": "# Changes\n\n## fold_map\n\nNew: `fold_map`.\n",
+    "calls": "# Others\n\n<!-- search: lib_call -->\n\nCalls.\n\n## Lib\n\n`lib_call()` is ours.\n",
+    "cats": "# Lion\n\nA lion, <b class='lion'>another</b> lion, a vit.\n",
+    "glossary": "# Words\n\n| | |\n| --- | --- |\n| mane | A lion has it. |\n| lion | A cat. |\n",
 }
 
 
@@ -248,6 +251,15 @@ def test_a_result_shows_the_passage_with_the_words_and_leads_to_it(site, browser
     said = "Coats – One is a zebra, which has strips."
     assert check_site.results_of(page, site, "zebra") == [("animals", "coats", said)]
     assert check_site.results_of(page, site, "horse") == [("animals", "", "Horses run.")]
+    said = "A lion, another lion, a vit."
+    assert check_site.results_of(page, site, "ViT") == [("cats", "", said)]
+    assert check_site.results_of(page, site, "lib_call")[0] == (
+        "calls",
+        "lib",
+        "Lib – lib_call() is ours.",
+    )
+    explained = ("glossary", "", "lion · A cat.")
+    assert check_site.results_of(page, site, "lion") == [explained, ("cats", "", said)]
 
 
 def test_a_search_that_shows_other_passages_or_another_order_is_seen(site, browser, tmp_path):
@@ -275,7 +287,9 @@ MISTYPED = {
         ["zebra"],
     ),
     "qwert": ("No page has 'qwert'.", []),
+    "debra": ("No page has 'debra'.", []),  # another first letter
     "zebras": (None, ["zebra"]),
+    "ViT": (None, []),
 }
 
 
