@@ -45,8 +45,9 @@ def decoder(home: Path) -> Path:
 
 
 @pytest.fixture
-def opened(open_room: Any) -> Any:
-    """Open the room with what a link says, and wait until it is shown."""
+def opened(open_room: Any, encoder: Path) -> Any:
+    """Open the room with what a link says, or with the models that are there; wait until it is
+    shown."""
 
     def open_it(page: Any = None, **link: Any) -> Any:
         shown = ".models-room .columns" if link else ".there button"
