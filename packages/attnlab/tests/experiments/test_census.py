@@ -66,6 +66,16 @@ def test_every_kind_of_model_has_a_census_with_effects(kind, folders, corpus, tm
     assert open_census(tmp_path).table() == rows
 
 
+def test_memory_is_given_back_before_the_passes_of_the_effects(folders, corpus, monkeypatch):
+    calls = []
+    heads = "attnlab.experiments.census.head_effects"
+    monkeypatch.setattr(heads, lambda *a, **k: calls.append("effects") or head_effects(*a, **k))
+    memory = "attnlab.experiments.census.give_back_large_blocks"
+    monkeypatch.setattr(memory, lambda: calls.append("memory"))
+    census(load_pretrained(folders["gpt2"]), corpus, effects=2)
+    assert calls == ["memory", "effects"]
+
+
 def test_an_effect_is_what_an_edit_by_hand_does(folders, corpus):
     from attnlab import edit, edits
 
