@@ -71,8 +71,8 @@ def _counted(
     return call
 
 
-def in_copy(work: Callable[[], int]) -> int:
-    """Do something in a copy of this process, which has imported all; return its exit code."""
+def start_copy(work: Callable[[], int | None]) -> int:
+    """Start something in a copy of this process, which has imported all; return its number."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
         process = os.fork()
@@ -80,12 +80,17 @@ def in_copy(work: Callable[[], int]) -> int:
         status = 99
         try:
             signal.alarm(300)
-            status = work()
+            status = work() or 0
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    return process
+
+
+def in_copy(work: Callable[[], int | None]) -> int:
+    """Do something in a copy of this process; return its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(start_copy(work), 0)[1])
 
 
 def killed_at(nth: int, command: list[str]) -> bool:

@@ -1,8 +1,5 @@
 """The sandbox and workers, made once for all tests of the course; one that ended starts again."""
 
-import os
-import warnings
-
 import pytest
 
 from attnlab_course.sandbox.worker import Worker
@@ -28,23 +25,3 @@ def worker():
     """A worker without a sandbox."""
     with Worker() as made:
         yield made
-
-
-@pytest.fixture
-def forked():
-    """Call a function in a copy of this process, and return the number of that process."""
-
-    def call(function):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads
-            process = os.fork()
-        if not process:
-            status = 1
-            try:
-                function()
-                status = 0
-            finally:
-                os._exit(status)
-        return process
-
-    return call

@@ -28,6 +28,7 @@ from attnlab_course.grading.student_feedback import reason_words, row_words
 from attnlab_course.grading.submission import Submission
 from attnlab_course.grading.submissions import read_class
 from attnlab_course.sandbox.student_code import load_names
+from tests.kills import start_copy
 from tests.sampling import sampled
 
 from .classroom import GOOD, RAISES, SQUARE, Here, exercises_in, handed_in, open_here
@@ -594,12 +595,10 @@ def kill_again_and_again(start, room, kills):
 
 
 @pytest.mark.parametrize("kills", sampled([2, 50], 1))
-def test_a_killed_grading_goes_on_and_loses_and_doubles_nothing(
-    room, hand_in, grade, forked, kills
-):
+def test_a_killed_grading_goes_on_and_loses_and_doubles_nothing(room, hand_in, grade, kills):
     for number in range(STUDENTS):
         hand_in(f"student{number}", {"double.py": [GOOD, SQUARE, RAISES][number % 3]})
-    times = kill_again_and_again(lambda: forked(partial(grade_slowly, room)), room, kills)
+    times = kill_again_and_again(lambda: start_copy(partial(grade_slowly, room)), room, kills)
     killed = files_of(room / "grades" / "outcomes")
     assert len(killed) == STUDENTS
     assert STUDENTS <= times <= STUDENTS + 4 * kills  # only what was under way is asked twice

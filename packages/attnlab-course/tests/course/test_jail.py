@@ -24,6 +24,7 @@ from attnlab_course.sandbox.replies import SENTENCES, CaseAnswer, Reply
 from attnlab_course.sandbox.worker import Limits, Worker
 from tests.course.hostile.escapes import ESCAPES, WORKS_WITHOUT_THE_SANDBOX
 from tests.course.test_worker import QUICK, ask, case
+from tests.kills import start_copy
 from tests.sampling import sampled
 
 # Errors that say no. Others would be faults of the escape itself.
@@ -286,7 +287,7 @@ def test_shared_memory_counts_once():
         child.stdout.close()
 
 
-def test_when_the_grader_is_killed_its_sandbox_ends(jail, forked):
+def test_when_the_grader_is_killed_its_sandbox_ends(jail):
     reading, writing = os.pipe()
 
     def grade():
@@ -295,7 +296,7 @@ def test_when_the_grader_is_killed_its_sandbox_ends(jail, forked):
         os.write(writing, " ".join(map(str, processes_below(worker._process.pid))).encode())
         ask(worker, "while True: pass", limits=Limits(seconds=900))
 
-    grader = forked(grade)
+    grader = start_copy(grade)
     inside = os.read(reading, 999).decode().split()
     assert inside
     os.kill(grader, signal.SIGKILL)
