@@ -247,12 +247,21 @@ function tell(wrong, corrected) {
 Documentation.TRANSLATIONS["Search finished, found one page matching the search query."] = ["One place.", "${resultCount} places."];
 Documentation.TRANSLATIONS["Your search did not match any documents. Please make sure that all words are spelled correctly and that you've selected enough categories."] = "Nothing was found.";
 
-Search._performSearch = () => {
+// What is marked, in results and on their pages: the words that were searched, questions only where there is nothing else.
+function mark(marked) {
+  const telling = [...WHOLE].filter((word) => !stopwords.has(word)), asked = telling.filter((word) => !QUESTIONS.has(word));
+  marked.clear();
+  (asked.length ? asked : telling).forEach((word) => marked.add(word));
+  if (SPHINX_HIGHLIGHT_ENABLED) localStorage.setItem("sphinx_highlight_terms", [...marked].join(" "));
+}
+
+Search._performSearch = (_query, _terms, _excluded, marked) => {
   const titles = Object.fromEntries(Search._index.docnames.map((page, i) => [page, Search._index.titles[i]]));
   const wrong = misspelled(titles);
   const corrected = typed.replace(/[\p{L}\p{N}_]+/gu, (word) => wrong.get(word.toLowerCase()) || word);
   if (wrong.size) tell(wrong, corrected);
   ask(corrected);
+  mark(marked);
   return ranked(titles).map((section) => {
     const { page, place, title, pageTitle, score } = section;
     const isName = page.startsWith("reference/") && place.includes(".");

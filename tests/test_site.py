@@ -303,6 +303,11 @@ def test_a_mistyped_word_is_named_with_the_nearest_one_and_drawings_are_not_mark
         assert "categories" not in page.inner_text("#search-results")
         line = page.locator("#search-results > p:not(.search-summary)")
         assert line.all_inner_texts() == [said] * (said is not None)
+    for words, marked in (("zebar", "zebra"), ("ViT", "vit"), ("what is a lion", "lion")):
+        assert check_site.results_of(page, site, words)
+        page.wait_for_selector("ul.search .highlighted")
+        texts = page.locator("ul.search .highlighted").all_inner_texts()
+        assert {text.lower() for text in texts} == {marked}
     assert check_site.results_of(page, site, "zebra")
     page.goto((site / "animals.html").as_uri())
     page.wait_for_selector("span.highlighted")
